@@ -1,0 +1,88 @@
+"""Strict frozen settings, read from TOML with dotted overrides (`--set method.slots=100`)."""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from squid.errors import ConfigError
+
+T = TypeVar("T", bound="Config")
+
+
+class Config(BaseModel):
+    """Base of every setting: frozen, and an unknown key is an error that names the nearest one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_keys(cls, values: Any) -> Any:
+        if isinstance(values, Mapping):
+            for key in values:
+                if key not in cls.model_fields:
+                    raise ValueError(_unknown(str(key), cls.model_fields))
+        return values
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The nearest known word as a hint (` Did you mean 'x'?`), or the whole list when none is near."""
+    known = list(known)
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(sorted(known))}."
+
+
+def parse(cls: type[T], values: Mapping[str, Any], source: str) -> T:
+    """`values` as a `cls`; what is wrong is said in one sentence that names `source`."""
+    try:
+        return cls.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        reason = first["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{source}: {place + ': ' if place else ''}{reason}") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    if not path.is_file():
+        raise ConfigError(f"There is no recipe {path}.")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from None
+
+
+def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+    """A copy of `values` with each `a.b=c` of `settings` put in; `c` is TOML, or else plain text."""
+    result = _copy(values)
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals or not path:
+            raise ConfigError(f"'{setting}' is not an override; write it as section.key=value.")
+        *parents, last = path.strip().split(".")
+        table = result
+        for parent in parents:
+            table = table.setdefault(parent, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"'{path}' cannot be set: '{parent}' is a value, not a section.")
+        table[last] = _value(text.strip())
+    return result
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _copy(v) if isinstance(v, Mapping) else v for key, v in values.items()}
+
+
+def _unknown(key: str, fields: Iterable[str]) -> str:
+    return f"unknown key '{key}'; {nearest(key, fields)}"

@@ -1,0 +1,135 @@
+"""The one interface: what a method tells the trainer, and what the detector asks of it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor, nn
+
+from squid.config import Config
+
+Shared = Mapping[str, Any]
+"""What one forward pass computed for several objectives."""
+
+
+class OptimizerConfig(Config):
+    """One optimiser with its schedule, which moves once an epoch (or with the steps of a stage counted in steps)."""
+
+    kind: Literal["adam", "sgd", "rmsprop"] = "adam"
+    lr: float = 1e-4
+    final_lr: float | None = None
+    """Where the schedule ends; the same as `lr` when left out."""
+    schedule: Literal["constant", "cosine", "halving", "poly"] = "constant"
+    """`halving` halves the rate every `period`; `poly` is (1 - progress) ** 0.9."""
+    period: int | None = None
+    """Epochs until `final_lr` (cosine, poly) or between halvings; the stage's length when left out."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    """L2 in the gradient, not decoupled."""
+    clip: float | None = None
+    """Largest gradient norm."""
+
+
+@dataclass(frozen=True)
+class NoiseSpec:
+    """A random draw a method needs for each batch. The first axis runs over images (or their patches), so ranks can share it."""
+
+    shape: tuple[int, ...]
+    kind: Literal["bernoulli", "normal", "uniform"]
+    probability: float = 0.5
+    """Of a one, for `bernoulli`."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a loss sees. It is made outside the compiled step, so that tests and ranks can inject every draw."""
+
+    images: Tensor
+    """(b, 1, h, w) in [0, 1]."""
+    index: Tensor
+    """(b,) place of each image in the training set."""
+    noise: Mapping[str, Tensor]
+    """The draws the method asked for in `noise()`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """One optimiser and its update."""
+
+    name: str
+    parameters: Sequence[nn.Parameter]
+    """Gradients are taken for these only."""
+    loss: Callable[[Batch, Shared], dict[str, Tensor]]
+    """Named, weighted scalar terms; their sum is minimised."""
+    optimizer: OptimizerConfig
+    every: int = 1
+    """Updated in every so-manieth step of an epoch, from the first on."""
+    after: Callable[[], None] | None = None
+    """Right after its update: commit the queue, moving averages."""
+    compilable: bool = True
+    """False where torch.compile cannot go (double backward)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Objectives applied in order to each batch, for so many epochs or so many steps (exactly one of the two)."""
+
+    name: str
+    objectives: tuple[Objective, ...]
+    batch_size: int
+    epochs: int | None = None
+    steps: int | None = None
+    drop_last: bool = True
+    """Whether an incomplete last batch of an epoch is left out."""
+    shared: Callable[[Batch, frozenset[str]], Shared] | None = None
+    """One forward that several objectives use; it is told which of them are active in this step."""
+    prepare: Callable[[Iterable[Batch]], None] | None = None
+    """Before the stage (centres, k-means) ..."""
+    every_epochs: int | None = None
+    """... and again every so many epochs. The batches are not augmented and hold no noise."""
+
+
+class MethodConfig(Config):
+    """What every method's settings have in common."""
+
+    name: str
+    size: int = 128
+    """Side of the square input image, in pixels: data is resized to it."""
+
+
+class Method(nn.Module):
+    """An algorithm as a network with its objectives. Higher scores are more anomalous, for every method.
+
+    `score`, `heatmap` and `reconstruct` are called in eval mode under no_grad (never inference_mode), change no state and treat each
+    image on its own, so that the score of an image does not depend on its batch.
+    """
+
+    Config: ClassVar[type[MethodConfig]]
+
+    def begin(self, images: int) -> None:
+        """Told, before `stages()`, how many training images there are."""
+
+    def noise(self, b: int) -> Mapping[str, NoiseSpec]:
+        """What to draw for a batch of `b` images."""
+        return {}
+
+    def stages(self) -> tuple[Stage, ...]:
+        """The training, in order; `()` for a method fitted in closed form by `finalize`."""
+        return ()
+
+    def finalize(self, batches: Iterable[Batch]) -> None:
+        """After the last stage, over the training set without augmentation: Gaussians, nearest-neighbour banks."""
+
+    def score(self, images: Tensor) -> Tensor:
+        """(b, 1, h, w) -> (b,), higher = more anomalous."""
+        raise NotImplementedError
+
+    def heatmap(self, images: Tensor) -> Tensor | None:
+        """(b, 1, h, w) -> (b, h, w), higher = more anomalous; None where the method has no map of its own."""
+        return None
+
+    def reconstruct(self, images: Tensor) -> Tensor | None:
+        """(b, 1, h, w) -> (b, 1, h, w) in [0, 1]; None where the method draws nothing."""
+        return None
