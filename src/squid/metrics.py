@@ -1,0 +1,269 @@
+"""How well scores tell anomalous images from normal ones, each figure with a bootstrap interval.
+
+An image is called anomalous at `score >= threshold`. Two rules say where the threshold comes from
+and are never mixed: `normals` (measured beforehand on held-out healthy images) and `paper` (best
+accuracy on the evaluated set itself).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.metrics import roc_curve
+
+from squid.config import Config
+from squid.errors import ConfigError, DataError
+
+Array = NDArray[np.float64]
+
+MEASURES = (
+    "auc",
+    "average_precision",
+    "accuracy",
+    "f1",
+    "sensitivity",
+    "specificity",
+    "precision",
+)
+LEVEL = 0.95
+"""Coverage of every interval."""
+_BLOCK = 4_000_000  # cells of a table of resamples held at once
+
+
+class Threshold(Config):
+    """Where the line between normal and anomalous is drawn, and by which rule."""
+
+    rule: Literal["normals", "paper"]
+    value: float | None = None
+    """From this score on an image counts as anomalous; left out for `paper`, which finds it."""
+    rate: float | None = None
+    """The false-positive rate that the value of `normals` was measured for."""
+
+
+PAPER = Threshold(rule="paper")
+
+
+def normals(value: float, rate: float = 0.10) -> Threshold:
+    """A threshold measured on held-out healthy images for a target false-positive rate."""
+    return Threshold(rule="normals", value=value, rate=rate)
+
+
+class Estimate(Config):
+    """A measure with its percentile bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Metrics(Config):
+    """All measures of one set of scores, in [0, 1], and how they were taken."""
+
+    normal: int
+    anomalous: int
+    threshold: Threshold
+    auc: Estimate
+    average_precision: Estimate
+    accuracy: Estimate
+    f1: Estimate
+    sensitivity: Estimate
+    specificity: Estimate
+    precision: Estimate
+    """Zero where nothing was called anomalous."""
+    level: float
+    resamples: int
+    seed: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return self.model_dump(mode="json")
+
+
+class GroupAuc(Config):
+    """How well one group of anomalous images is told from all normal ones."""
+
+    auc: Estimate
+    count: int
+
+
+def evaluate(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    *,
+    threshold: Threshold,
+    seed: int = 0,
+    resamples: int = 1000,
+) -> Metrics:
+    """Every measure; intervals redraw the images within each class and keep the threshold."""
+    values, anomalous = _checked(scores, labels)
+    value = _placed(threshold, values, anomalous)
+    bins = _Bins.of(values, anomalous)
+    called = bins.edges >= value
+    estimates = _estimates(bins, called, seed=seed, resamples=resamples)
+    return Metrics(
+        normal=int((~anomalous).sum()),
+        anomalous=int(anomalous.sum()),
+        threshold=Threshold(rule=threshold.rule, value=value, rate=threshold.rate),
+        **estimates,
+        level=LEVEL,
+        resamples=resamples,
+        seed=seed,
+    )
+
+
+def auc(scores: ArrayLike, labels: ArrayLike) -> float:
+    """Chance that an anomalous image scores above a normal one, ties counted half."""
+    bins = _Bins.of(*_checked(scores, labels))
+    return float(_auc(*bins.counts())[0])
+
+
+def best_accuracy_threshold(scores: ArrayLike, labels: ArrayLike) -> float:
+    """The authors' rule: the first ROC threshold, from the highest down, with the best accuracy.
+
+    It looks at the labels of the set it is used on, so the accuracy it gives is optimistic. Where
+    calling nothing anomalous is best, it is the next number above the highest score.
+    """
+    values, anomalous = _checked(scores, labels)
+    false_alarms, found, thresholds = roc_curve(anomalous, values)
+    right = found * anomalous.sum() + (1 - false_alarms) * (~anomalous).sum()
+    best = thresholds[np.argmax(np.rint(right))]  # counts of images: ties must be exact
+    return float(min(best, np.nextafter(values.max(), np.inf)))
+
+
+def per_group_auc(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    groups: Mapping[str, ArrayLike],
+    *,
+    minimum: int = 10,
+    seed: int = 0,
+    resamples: int = 1000,
+) -> dict[str, GroupAuc]:
+    """AUC of the anomalous images of each group against all normal ones.
+
+    A group is a mask over the images, so an image may show several findings. Groups of fewer than
+    `minimum` anomalous images are left out.
+    """
+    values, anomalous = _checked(scores, labels)
+    result = {}
+    for name, mask in groups.items():
+        members = anomalous & np.asarray(mask, dtype=bool)
+        if (count := int(members.sum())) >= max(minimum, 1):
+            kept = members | ~anomalous
+            bins = _Bins.of(values[kept], members[kept])
+            called = np.ones(bins.edges.shape, dtype=bool)
+            estimate = _estimates(bins, called, seed=seed, resamples=resamples)["auc"]
+            result[name] = GroupAuc(auc=estimate, count=count)
+    return result
+
+
+class _Bins(NamedTuple):
+    """Scores as indices into their distinct values: all that ranks and thresholds depend on."""
+
+    edges: Array  # (u,) ascending
+    normal: NDArray[np.intp]
+    anomalous: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, values: Array, anomalous: NDArray[np.bool_]) -> "_Bins":
+        edges, index = np.unique(values, return_inverse=True)
+        return cls(edges, index[~anomalous], index[anomalous])
+
+    def counts(self) -> tuple[Array, Array]:
+        """Normal and anomalous images per distinct score, (1, u) each."""
+        return self._count(self.normal[None]), self._count(self.anomalous[None])
+
+    def resampled(self, rng: np.random.Generator, total: int) -> Iterator[tuple[Array, Array]]:
+        """The same, redrawn with replacement within each class: (r, u) each, block by block."""
+        block = max(1, _BLOCK // len(self.edges))
+        for start in range(0, total, block):
+            rows = min(block, total - start)
+            yield (
+                self._count(_draw(rng, self.normal, rows)),
+                self._count(_draw(rng, self.anomalous, rows)),
+            )
+
+    def _count(self, index: NDArray[np.intp]) -> Array:
+        rows, width = len(index), len(self.edges)
+        flat = index + width * np.arange(rows)[:, None]
+        counted = np.bincount(flat.ravel(), minlength=rows * width)
+        return counted.reshape(rows, width).astype(np.float64)  # (r, u)
+
+
+def _draw(rng: np.random.Generator, index: NDArray[np.intp], rows: int) -> NDArray[np.intp]:
+    return index[rng.integers(len(index), size=(rows, len(index)))]
+
+
+def _estimates(
+    bins: _Bins, called: NDArray[np.bool_], *, seed: int, resamples: int
+) -> dict[str, Estimate]:
+    values = _measures(*bins.counts(), called)
+    blocks = [
+        _measures(*tables, called)
+        for tables in bins.resampled(np.random.default_rng(seed), resamples)
+    ]
+    drawn = {name: np.concatenate([block[name] for block in blocks]) for name in MEASURES}
+    tails = (0.5 - LEVEL / 2, 0.5 + LEVEL / 2)
+    return {
+        name: Estimate(value=values[name][0], low=low, high=high)
+        for name in MEASURES
+        for low, high in [np.quantile(drawn[name], tails)]
+    }
+
+
+def _measures(normal: Array, anomalous: Array, called: NDArray[np.bool_]) -> dict[str, Array]:
+    """All measures of each row of two tables of counts, (r, u) -> (r,) each."""
+    negatives, positives = normal.sum(1), anomalous.sum(1)
+    false_alarms, found = normal[:, called].sum(1), anomalous[:, called].sum(1)
+    return {
+        "auc": _auc(normal, anomalous),
+        "average_precision": _average_precision(normal, anomalous),
+        "accuracy": (found + negatives - false_alarms) / (negatives + positives),
+        "f1": 2 * found / (found + positives + false_alarms),
+        "sensitivity": found / positives,
+        "specificity": 1 - false_alarms / negatives,
+        "precision": found / np.maximum(found + false_alarms, 1),
+    }
+
+
+def _auc(normal: Array, anomalous: Array) -> Array:
+    below = np.cumsum(normal, axis=1) - normal / 2  # ties count half
+    pairs = np.einsum("ru,ru->r", anomalous, below)
+    return np.asarray(pairs / (normal.sum(1) * anomalous.sum(1)))
+
+
+def _average_precision(normal: Array, anomalous: Array) -> Array:
+    found = np.cumsum(anomalous[:, ::-1], axis=1)
+    called = found + np.cumsum(normal[:, ::-1], axis=1)
+    precision = found / np.maximum(called, 1)
+    return np.asarray(np.einsum("ru,ru->r", anomalous[:, ::-1], precision) / anomalous.sum(1))
+
+
+def _placed(threshold: Threshold, values: Array, anomalous: NDArray[np.bool_]) -> float:
+    if threshold.rule == "paper":
+        return best_accuracy_threshold(values, anomalous)
+    if threshold.value is None:
+        raise ConfigError(
+            "The threshold rule 'normals' needs a value measured on held-out healthy images."
+        )
+    return threshold.value
+
+
+def _checked(scores: ArrayLike, labels: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
+    values = np.asarray(scores, dtype=np.float64)
+    marks = np.asarray(labels)
+    if values.ndim != 1 or values.shape != marks.shape:
+        raise DataError(
+            f"Scores {values.shape} and labels {marks.shape} must be two lists of one length."
+        )
+    if strange := int((~np.isfinite(values)).sum()):
+        raise DataError(f"{strange} of {len(values)} scores are not finite.")
+    if not np.isin(marks, (0, 1)).all():
+        raise DataError("Labels must be 0 (normal) or 1 (anomalous).")
+    anomalous = marks.astype(bool)
+    if anomalous.all() or not anomalous.any():
+        present = "anomalous" if anomalous.any() else "normal"
+        raise DataError(
+            f"All {len(marks)} images are {present}; measuring needs images of both classes."
+        )
+    return values, anomalous
