@@ -1,0 +1,109 @@
+"""What scores mean: measured on healthy images only, the same way for every method."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from squid.config import Config
+from squid.errors import ConfigError, DataError
+
+RATES = (0.01, 0.05, 0.1, 0.2)
+RATE = 0.1
+"""The false-positive rate of a verdict, unless another is asked for."""
+
+
+class Calibration(Config):
+    """Mean and spread of the training scores, and thresholds from held-out healthy images.
+
+    A threshold is conformal: just above the ceil((n + 1)(1 - rate))-th smallest of n held-out
+    scores. A new healthy image, exchangeable with those, is then called anomalous with a
+    probability of at most `rate`, whatever the scores' distribution. That holds on average over
+    held-out sets, not for each one, and not for images of another hospital or machine.
+    """
+
+    mean: float
+    std: float
+    """Population standard deviation."""
+    count: int
+    """Training images behind mean and std."""
+    thresholds: dict[float, float]
+    """From this score on an image is anomalous, by target false-positive rate."""
+    heldout: int
+    """Held-out healthy images behind the thresholds."""
+    source: str = "held-out healthy images"
+    """Where those came from."""
+
+    def probability(self, scores: ArrayLike) -> NDArray[np.float64]:
+        """The paper's standardised score: sigmoid of the distance from the normals' mean in stds.
+
+        It is a scale from 0 to 1 with the average normal at 0.5, not a chance of disease.
+        """
+        distance = (np.asarray(scores, dtype=np.float64) - self.mean) / (self.std or 1.0)
+        return np.asarray(np.exp(-np.logaddexp(0.0, -distance)))  # overflows for no distance
+
+    def threshold(self, rate: float = RATE) -> float:
+        """The threshold measured for a target false-positive rate."""
+        for known, value in self.thresholds.items():
+            if math.isclose(known, rate):
+                return value
+        rates = ", ".join(f"{known:g}" for known in sorted(self.thresholds))
+        raise ConfigError(
+            f"No threshold was measured for a false-positive rate of {rate:g}; known: {rates}."
+        )
+
+    def guaranteed(self, rate: float = RATE) -> bool:
+        """Whether the held-out images were enough for the rate: at least 1 / rate - 1 of them.
+
+        With fewer, the threshold lies just above the highest held-out score.
+        """
+        return _rank(self.heldout, rate) <= self.heldout
+
+    def verdict(self, scores: ArrayLike, rate: float = RATE) -> NDArray[np.bool_]:
+        """Which images are anomalous, at a target false-positive rate."""
+        return np.asarray(np.asarray(scores, dtype=np.float64) >= self.threshold(rate))
+
+    def as_dict(self) -> dict[str, Any]:
+        return self.model_dump(mode="json")
+
+
+def calibrate(
+    train_scores: ArrayLike,
+    heldout_scores: ArrayLike,
+    rates: Sequence[float] = RATES,
+    *,
+    source: str = "held-out healthy images",
+) -> Calibration:
+    """Measure healthy scores; the held-out images must not have been trained on."""
+    train = _finite(train_scores, "training")
+    heldout = np.sort(_finite(heldout_scores, "held-out"))
+    return Calibration(
+        mean=float(train.mean()),
+        std=float(train.std()),
+        count=len(train),
+        thresholds={rate: _conformal(heldout, rate) for rate in rates},
+        heldout=len(heldout),
+        source=source,
+    )
+
+
+def _conformal(ascending: NDArray[np.float64], rate: float) -> float:
+    if not 0 < rate < 1:
+        raise ConfigError(f"A false-positive rate lies between 0 and 1, not at {rate:g}.")
+    rank = min(_rank(len(ascending), rate), len(ascending))
+    return float(np.nextafter(ascending[rank - 1], np.inf))
+
+
+def _rank(n: int, rate: float) -> int:
+    return math.ceil((n + 1) * (1 - rate) - 1e-9)  # 20 * 0.95 must not become 20
+
+
+def _finite(scores: ArrayLike, name: str) -> NDArray[np.float64]:
+    values = np.asarray(scores, dtype=np.float64).ravel()
+    if not len(values):
+        raise DataError(f"Calibration needs at least one {name} score of a healthy image.")
+    if strange := int((~np.isfinite(values)).sum()):
+        raise DataError(f"{strange} of {len(values)} {name} scores are not finite.")
+    return values
