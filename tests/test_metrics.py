@@ -125,7 +125,7 @@ def test_calling_nothing_anomalous_is_a_finite_threshold():
 def test_groups_are_measured_against_all_normals():
     scores = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 0.5])
     labels = np.array([0, 0, 0, 1, 1, 1])
-    groups = {"high": scores >= 3, "low": scores == 0.5, "both": labels == 1, "none": labels > 1}
+    groups = ["rare", "", "", "high|both", "high|both", "low|both"]
     result = per_group_auc(scores, labels, groups, minimum=1, resamples=20)
     assert {name: (group.auc.value, group.count) for name, group in result.items()} == {
         "high": (1.0, 2),
@@ -133,6 +133,8 @@ def test_groups_are_measured_against_all_normals():
         "both": (pytest.approx(7 / 9), 3),
     }
     assert set(per_group_auc(scores, labels, groups, minimum=2, resamples=20)) == {"high", "both"}
+    with pytest.raises(DataError, match="5 groups"):
+        per_group_auc(scores, labels, groups[1:])
 
 
 @pytest.mark.parametrize(

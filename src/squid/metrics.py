@@ -5,7 +5,7 @@ and are never mixed: `normals` (measured beforehand on held-out healthy images) 
 accuracy on the evaluated set itself).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -133,7 +133,7 @@ def best_accuracy_threshold(scores: ArrayLike, labels: ArrayLike) -> float:
 def per_group_auc(
     scores: ArrayLike,
     labels: ArrayLike,
-    groups: Mapping[str, ArrayLike],
+    groups: Sequence[str],
     *,
     minimum: int = 10,
     seed: int = 0,
@@ -141,13 +141,16 @@ def per_group_auc(
 ) -> dict[str, GroupAuc]:
     """AUC of the anomalous images of each group against all normal ones.
 
-    A group is a mask over the images, so an image may show several findings. Groups of fewer than
-    `minimum` anomalous images are left out.
+    `groups` names each image's groups, '|'-joined as findings are. Groups of fewer than `minimum`
+    anomalous images are left out.
     """
     values, anomalous = _checked(scores, labels)
+    if len(groups) != len(values):
+        raise DataError(f"{len(groups)} groups do not describe {len(values)} scores.")
+    named = [set(group.split("|")) for group in groups]
     result = {}
-    for name, mask in groups.items():
-        members = anomalous & np.asarray(mask, dtype=bool)
+    for name in sorted(set().union(*named) - {""}):
+        members = anomalous & np.array([name in names for names in named])
         if (count := int(members.sum())) >= max(minimum, 1):
             kept = members | ~anomalous
             bins = _Bins.of(values[kept], members[kept])
