@@ -1,0 +1,145 @@
+"""Where an image looks anomalous: heatmaps (b, h, w), higher = more anomalous, and their overlays.
+
+Nothing here changes a method, and each image is explained on its own, whatever its batch.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib import colormaps
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from squid.errors import ConfigError
+from squid.methods.base import Method
+
+
+def gradcam(method: Method, images: Tensor, *, layer: int = -1) -> Tensor:
+    """Grad-CAM (Selvaraju et al., 2017) of the discriminator, as in the paper's figures.
+
+    The discriminator looks at the reconstruction, normalised by its own statistics as for the
+    score. Channels of the chosen layer (-1: the last) are weighted by how much they raise the
+    score, so what remains is evidence for 'drawn', which is 'anomalous'.
+    """
+    discriminator: Any = method.discriminator
+    drawn = _reconstruction(method, images).detach()
+    with torch.enable_grad():
+        features = discriminator.features(drawn.requires_grad_(), statistics="image")
+        logits = discriminator.head(features[-1])
+        (gradient,) = torch.autograd.grad(-logits.sum(), features[layer])  # (b, c, h', w')
+    weights = gradient.mean((2, 3), keepdim=True)
+    maps = F.relu((weights * features[layer].detach()).sum(1))  # (b, h', w')
+    return _resized(maps, images, "bilinear")
+
+
+def residual(method: Method, images: Tensor, *, sigma: float = 0.0) -> Tensor:
+    """|image - reconstruction|, blurred by a Gaussian of `sigma` pixels when that is positive."""
+    maps = (images - _reconstruction(method, images)).abs().mean(1)  # (b, h, w)
+    return _blurred(maps, sigma) if sigma > 0 else maps
+
+
+def memory(method: Method, images: Tensor) -> Tensor:
+    """Distance of each patch to its memory: one value per patch, so drawn without smoothing."""
+    distance: Any = method.memory_distance
+    return _resized(distance(images), images, "nearest-exact")
+
+
+def own(method: Method, images: Tensor) -> Tensor:
+    """The method's own heatmap."""
+    maps = method.heatmap(images)
+    if maps is None:
+        raise _cannot(method, "method")
+    return maps
+
+
+HEATMAPS: dict[str, Callable[..., Tensor]] = {
+    "gradcam": gradcam,
+    "residual": residual,
+    "memory": memory,
+    "method": own,
+}
+
+
+def kinds(method: Method) -> tuple[str, ...]:
+    """The heatmaps that a method can give."""
+    draws = _overrides(method, "reconstruct")
+    able = {
+        "gradcam": draws and hasattr(getattr(method, "discriminator", None), "features"),
+        "residual": draws,
+        "memory": hasattr(method, "memory_distance"),
+        "method": _overrides(method, "heatmap"),
+    }
+    return tuple(kind for kind in HEATMAPS if able[kind])
+
+
+def explain(method: Method, images: Tensor, kind: str, **options: Any) -> Tensor:
+    """(b, 1, h, w) -> (b, h, w): a heatmap of `HEATMAPS`, with that function's own options."""
+    if kind not in kinds(method):
+        raise _cannot(method, kind)
+    with torch.no_grad():
+        return HEATMAPS[kind](method, images, **options).detach()
+
+
+def shared_scale(
+    heatmaps: Iterable[Tensor | NDArray[Any]], top: float = 0.999
+) -> tuple[float, float]:
+    """The scale on which several heatmaps compare: from their least to nearly their most."""
+    values = np.concatenate([np.asarray(heatmap, dtype=np.float64).ravel() for heatmap in heatmaps])
+    return float(values.min()), float(np.quantile(values, top))
+
+
+def overlay(
+    image: Tensor | NDArray[Any],
+    heatmap: Tensor | NDArray[Any],
+    *,
+    scale: tuple[float, float] | None = None,
+    opacity: float = 0.7,
+    colormap: str = "plasma",
+) -> NDArray[np.uint8]:
+    """One image (h, w) in [0, 1] under its heatmap, as RGB (h, w, 3).
+
+    The stronger the heat, the less shows of the image. `scale` (none, full heat) defaults to this
+    heatmap's own range; give several images one scale to compare them.
+    """
+    gray = np.asarray(image, dtype=np.float64).squeeze().clip(0, 1)
+    heat = np.asarray(heatmap, dtype=np.float64).squeeze()
+    low, high = scale if scale is not None else (heat.min(), heat.max())
+    strength = ((heat - low) / max(high - low, np.finfo(np.float64).tiny)).clip(0, 1)
+    colour = colormaps[colormap](strength)[..., :3]  # (h, w, 3)
+    alpha = opacity * strength[..., None]
+    blend: NDArray[np.float64] = (1 - alpha) * gray[..., None] + alpha * colour
+    return np.rint(255 * blend).astype(np.uint8)
+
+
+def _reconstruction(method: Method, images: Tensor) -> Tensor:
+    drawn = method.reconstruct(images)
+    if drawn is None:
+        raise _cannot(method, "residual")
+    return drawn
+
+
+def _resized(maps: Tensor, images: Tensor, mode: str) -> Tensor:
+    return F.interpolate(maps[:, None], images.shape[-2:], mode=mode)[:, 0]  # (b, h, w)
+
+
+def _blurred(maps: Tensor, sigma: float) -> Tensor:
+    radius = min(math.ceil(3 * sigma), *(side - 1 for side in maps.shape[-2:]))
+    steps = torch.arange(-radius, radius + 1, device=maps.device, dtype=maps.dtype)
+    kernel = torch.softmax(-(steps**2) / (2 * sigma**2), 0)
+    padded = F.pad(maps[:, None], (radius,) * 4, mode="reflect")  # (b, 1, h + 2r, w + 2r)
+    return F.conv2d(F.conv2d(padded, kernel.view(1, 1, -1, 1)), kernel.view(1, 1, 1, -1))[:, 0]
+
+
+def _overrides(method: Method, name: str) -> bool:
+    return getattr(type(method), name) is not getattr(Method, name)
+
+
+def _cannot(method: Method, kind: str) -> ConfigError:
+    able = ", ".join(kinds(method)) or "none"
+    return ConfigError(
+        f"{type(method).__name__} has no heatmap of the kind '{kind}'; it can give: {able}."
+    )

@@ -1,0 +1,125 @@
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from squid.errors import ConfigError
+from squid.explain import HEATMAPS, explain, kinds, overlay, shared_scale
+from squid.methods.base import Method
+
+
+class Critic(nn.Module):
+    """A discriminator of one layer, which finds bright spots unreal."""
+
+    def features(self, images: Tensor, statistics: str) -> list[Tensor]:
+        assert statistics == "image"
+        return [torch.cat([F.avg_pool2d(images, 4), images.new_ones(len(images), 1, 2, 2)], 1)]
+
+    def head(self, features: Tensor) -> Tensor:
+        return -features[:, 0].square().sum((1, 2)) + features[:, 1].sum((1, 2))
+
+
+class Drawer(Method):
+    """Draws everything at half its brightness."""
+
+    def reconstruct(self, images: Tensor) -> Tensor:
+        return images / 2
+
+
+class Everything(Drawer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.discriminator = Critic()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def heatmap(self, images: Tensor) -> Tensor:
+        return self.scale * images[:, 0]
+
+    def memory_distance(self, images: Tensor) -> Tensor:
+        return F.avg_pool2d(images, 4)[:, 0]
+
+
+def _images(b=3):
+    return torch.rand(b, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("kind", HEATMAPS)
+def test_maps_do_not_depend_on_the_batch_nor_on_the_callers_gradient_mode(kind):
+    method, images = Everything().eval(), _images()
+    maps = explain(method, images, kind)
+    assert maps.shape == (3, 8, 8)
+    assert not maps.requires_grad
+    with torch.no_grad():
+        alone = torch.cat([explain(method, image[None], kind) for image in images])
+    torch.testing.assert_close(alone, maps)
+
+
+@pytest.mark.parametrize("kind", HEATMAPS)
+def test_explaining_changes_nothing(kind):
+    method, images = Everything().eval(), _images()
+    before = images.clone()
+    explain(method, images, kind)
+    assert torch.equal(images, before)
+    assert not images.requires_grad
+    assert method.scale.grad is None
+    assert not method.training
+
+
+def test_gradcam_keeps_only_what_speaks_for_anomalous():
+    images = torch.zeros(1, 1, 8, 8)
+    images[:, :, :4, :4] = 1.0
+    (found,) = explain(Everything(), images, "gradcam")
+    assert found.argmax() == 0  # the bright corner; the flattering second channel left out
+    assert found[-1, -1] == 0
+    assert found.min() >= 0
+
+
+def test_residual_and_its_smoothing():
+    images = torch.zeros(1, 1, 9, 9)
+    images[0, 0, 4, 4] = 1.0
+    sharp = explain(Drawer(), images, "residual")
+    assert torch.equal(sharp, images[:, 0] / 2)
+    soft = explain(Drawer(), images, "residual", sigma=1.0)
+    assert soft.sum().item() == pytest.approx(0.5, rel=1e-5)
+    assert 0 < soft[0, 4, 5] < soft[0, 4, 4] < 0.5
+    torch.testing.assert_close(soft, soft.transpose(1, 2))
+    flat = torch.full((1, 1, 8, 8), 0.5)
+    torch.testing.assert_close(explain(Drawer(), flat, "residual", sigma=9.0), flat[:, 0] / 2)
+
+
+def test_memory_distance_gives_one_value_per_patch():
+    images = _images()
+    maps = explain(Everything(), images, "memory")
+    patches = F.avg_pool2d(images, 4)[:, 0]
+    assert torch.equal(maps, patches.repeat_interleave(4, 1).repeat_interleave(4, 2))
+
+
+def test_a_method_is_asked_only_for_what_it_can_give():
+    assert kinds(Everything()) == ("gradcam", "residual", "memory", "method")
+    assert kinds(Drawer()) == ("residual",)
+    assert kinds(Method()) == ()
+    with pytest.raises(ConfigError, match=r"Drawer .* 'gradcam'; it can give: residual"):
+        explain(Drawer(), _images(), "gradcam")
+    with pytest.raises(ConfigError, match="none"):
+        explain(Method(), _images(), "nonsense")
+
+
+def test_overlay_leaves_cold_pixels_and_colours_hot_ones():
+    image, heat = torch.full((1, 4, 4), 0.5), np.zeros((4, 4))
+    heat[0, 0] = 2.0
+    picture = overlay(image, heat)
+    assert picture.shape == (4, 4, 3)
+    assert picture.dtype == np.uint8
+    assert (picture[1:] == 128).all()
+    assert len(set(picture[0, 0].tolist())) == 3
+
+
+def test_overlays_on_one_scale_compare():
+    image, heats = np.zeros((4, 4)), [np.full((4, 4), 1.0), np.full((4, 4), 2.0)]
+    scale = shared_scale([np.zeros((4, 4)), *heats], top=1.0)
+    assert scale == (0.0, 2.0)
+    weak, strong = (overlay(image, heat, scale=scale) for heat in heats)
+    assert weak.sum() < strong.sum()
+    assert (overlay(image, heats[0]) == 0).all()  # nothing stands out on its own scale
+    assert (overlay(image, 5 * heats[1], scale=scale) == strong).all()
