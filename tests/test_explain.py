@@ -7,17 +7,7 @@ from torch.nn import functional as F
 from squid.errors import ConfigError
 from squid.explain import HEATMAPS, explain, kinds, overlay, shared_scale
 from squid.methods.base import Method
-
-
-class Critic(nn.Module):
-    """A discriminator of one layer, which finds bright spots unreal."""
-
-    def features(self, images: Tensor, statistics: str) -> list[Tensor]:
-        assert statistics == "image"
-        return [torch.cat([F.avg_pool2d(images, 4), images.new_ones(len(images), 1, 2, 2)], 1)]
-
-    def head(self, features: Tensor) -> Tensor:
-        return -features[:, 0].square().sum((1, 2)) + features[:, 1].sum((1, 2))
+from squid.nn.discriminator import Discriminator
 
 
 class Drawer(Method):
@@ -30,7 +20,7 @@ class Drawer(Method):
 class Everything(Drawer):
     def __init__(self) -> None:
         super().__init__()
-        self.discriminator = Critic()
+        self.discriminator = Discriminator(8, width=2)
         self.scale = nn.Parameter(torch.ones(()))
 
     def heatmap(self, images: Tensor) -> Tensor:
@@ -66,13 +56,48 @@ def test_explaining_changes_nothing(kind):
     assert not method.training
 
 
-def test_gradcam_keeps_only_what_speaks_for_anomalous():
-    images = torch.zeros(1, 1, 8, 8)
-    images[:, :, :4, :4] = 1.0
-    (found,) = explain(Everything(), images, "gradcam")
-    assert found.argmax() == 0  # the bright corner; the flattering second channel left out
-    assert found[-1, -1] == 0
+def _critic_of_bright_spots(size=16):
+    """Two levels; channel 0 carries the mean brightness and speaks against a real image."""
+    critic = Discriminator(size, width=2)
+    for parameter in critic.parameters():
+        nn.init.zeros_(parameter)
+    with torch.no_grad():
+        for level in critic.levels:
+            level.conv.weight[0, 0] = 1.0
+            if level.norm is not None:
+                level.norm.weight[:] = 1.0
+        critic.head.weight.view(-1, 4, 4)[0] = -1.0
+    return critic
+
+
+@pytest.mark.parametrize("layer", [-1, 0])
+def test_gradcam_finds_what_speaks_for_anomalous(layer):
+    method, images = Everything(), torch.zeros(1, 1, 16, 16)
+    images[:, :, 10:14, 2:6] = 1.0
+    method.discriminator = critic = _critic_of_bright_spots()
+    (found,) = explain(method, images, "gradcam", layer=layer)
+    row, column = divmod(int(found.argmax()), 16)
+    assert 9 <= row < 15
+    assert 1 <= column < 7
     assert found.min() >= 0
+    nn.init.constant_(critic.head.weight, 0.0)
+    critic.head.weight.data.view(-1, 4, 4)[0] = 1.0  # now the spot flatters
+    assert explain(method, images, "gradcam", layer=-1)[0, 11:13, 3:5].max() == 0
+
+
+def test_gradcam_of_the_last_level_is_its_formula():
+    method, images = Everything().eval(), _images()
+    drawn, critic = method.reconstruct(images), method.discriminator
+    features = critic.features(drawn, "image")
+    weights = -critic.head.weight.view(1, -1, 4, 4).mean((2, 3), keepdim=True)
+    expected = F.relu((weights * features).sum(1, keepdim=True)).detach()
+    expected = F.interpolate(expected, (8, 8), mode="bilinear")[:, 0]
+    torch.testing.assert_close(explain(method, images, "gradcam"), expected)
+
+
+def test_gradcam_names_a_layer_that_is_not_there():
+    with pytest.raises(ConfigError, match="no layer 7: the discriminator has 1 levels"):
+        explain(Everything(), _images(), "gradcam", layer=7)
 
 
 def test_residual_and_its_smoothing():

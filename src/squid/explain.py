@@ -11,28 +11,31 @@ import numpy as np
 import torch
 from matplotlib import colormaps
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from squid.errors import ConfigError
 from squid.methods.base import Method
+from squid.nn.discriminator import Discriminator
 
 
 def gradcam(method: Method, images: Tensor, *, layer: int = -1) -> Tensor:
     """Grad-CAM (Selvaraju et al., 2017) of the discriminator, as in the paper's figures.
 
     The discriminator looks at the reconstruction, normalised by its own statistics as for the
-    score. Channels of the chosen layer (-1: the last) are weighted by how much they raise the
+    score. Channels of the chosen level (-1: the last) are weighted by how much they raise the
     score, so what remains is evidence for 'drawn', which is 'anomalous'.
     """
-    discriminator: Any = method.discriminator
-    drawn = _reconstruction(method, images).detach()
+    if not isinstance(discriminator := getattr(method, "discriminator", None), Discriminator):
+        raise _cannot(method, "gradcam")
+    below, above = _cut(discriminator, layer)
+    features = _through(below, _reconstruction(method, images))  # (b, c, h', w')
     with torch.enable_grad():
-        features = discriminator.features(drawn.requires_grad_(), statistics="image")
-        logits = discriminator.head(features[-1])
-        (gradient,) = torch.autograd.grad(-logits.sum(), features[layer])  # (b, c, h', w')
+        features = features.detach().requires_grad_()
+        logits = discriminator.head(_through(above, features).flatten(1))
+        (gradient,) = torch.autograd.grad(-logits.sum(), features)
     weights = gradient.mean((2, 3), keepdim=True)
-    maps = F.relu((weights * features[layer].detach()).sum(1))  # (b, h', w')
+    maps = F.relu((weights * features.detach()).sum(1))  # (b, h', w')
     return _resized(maps, images, "bilinear")
 
 
@@ -68,7 +71,7 @@ def kinds(method: Method) -> tuple[str, ...]:
     """The heatmaps that a method can give."""
     draws = _overrides(method, "reconstruct")
     able = {
-        "gradcam": draws and hasattr(getattr(method, "discriminator", None), "features"),
+        "gradcam": draws and isinstance(getattr(method, "discriminator", None), Discriminator),
         "residual": draws,
         "memory": hasattr(method, "memory_distance"),
         "method": _overrides(method, "heatmap"),
@@ -113,6 +116,20 @@ def overlay(
     alpha = opacity * strength[..., None]
     blend: NDArray[np.float64] = (1 - alpha) * gray[..., None] + alpha * colour
     return np.rint(255 * blend).astype(np.uint8)
+
+
+def _cut(discriminator: Discriminator, layer: int) -> tuple[list[nn.Module], list[nn.Module]]:
+    levels = list(discriminator.levels)
+    if not -len(levels) <= layer < len(levels):
+        raise ConfigError(f"There is no layer {layer}: the discriminator has {len(levels)} levels.")
+    cut = layer % len(levels) + 1
+    return levels[:cut], levels[cut:]
+
+
+def _through(levels: list[nn.Module], x: Tensor) -> Tensor:
+    for level in levels:
+        x = level(x, "image")
+    return x
 
 
 def _reconstruction(method: Method, images: Tensor) -> Tensor:
