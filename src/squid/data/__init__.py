@@ -1,0 +1,43 @@
+"""Datasets: files in, three checked splits of uint8 images out."""
+
+from squid.data.base import DataConfig
+from squid.data.cache import Augment, ImageStore
+from squid.data.chexpert import CheXpert
+from squid.data.digitanatomy import DigitAnatomy
+from squid.data.folder import Folder
+from squid.data.image import Image, read_image, read_many, resize
+from squid.data.medmnist import MedMnist
+from squid.data.nih import Nih
+from squid.data.splits import ANOMALOUS, NORMAL, ImageSet, Splits, check
+from squid.data.zhanglab import ZhangLab
+
+DATASETS: dict[str, type[DataConfig]] = {
+    "zhanglab": ZhangLab,
+    "folder": Folder,
+    "digitanatomy": DigitAnatomy,
+    "nih": Nih,
+    "chexpert": CheXpert,
+    "medmnist": MedMnist,
+}
+
+__all__ = [
+    "ANOMALOUS",
+    "DATASETS",
+    "NORMAL",
+    "Augment",
+    "CheXpert",
+    "DataConfig",
+    "DigitAnatomy",
+    "Folder",
+    "Image",
+    "ImageSet",
+    "ImageStore",
+    "MedMnist",
+    "Nih",
+    "Splits",
+    "ZhangLab",
+    "check",
+    "read_image",
+    "read_many",
+    "resize",
+]

@@ -1,0 +1,160 @@
+"""CheXpert (Irvin et al., AAAI 2019): the PA frontal images of `CheXpert-v1.0[-small]/train.csv`.
+
+The paper tests on 250 normal and 250 abnormal images taken from the training set, with at least 10
+of each of 12 findings. Its list is not public, so ours is drawn with a fixed seed, and by patient: a
+patient with an image in one split has none in another.
+"""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from squid.data.base import DataConfig, Progress
+from squid.data.listing import Listing, Unreadable, existing_folder, read_splits, subfolders
+from squid.data.splits import ANOMALOUS, NORMAL, Splits
+from squid.errors import DataError
+
+FINDINGS = (
+    "Enlarged Cardiomediastinum",
+    "Cardiomegaly",
+    "Lung Opacity",
+    "Lung Lesion",
+    "Edema",
+    "Consolidation",
+    "Pneumonia",
+    "Atelectasis",
+    "Pneumothorax",
+    "Pleural Effusion",
+    "Pleural Other",
+    "Fracture",
+)
+"""The paper's twelve: all of CheXpert's but No Finding and Support Devices."""
+POSITIVE, UNCERTAIN = 1.0, -1.0
+
+
+class CheXpert(DataConfig):
+    """CheXpert PA frontal images (paper, sec. 4.1)."""
+
+    name: Literal["chexpert"] = "chexpert"
+    root: Path
+    """The folder of train.csv, or the one that holds CheXpert-v1.0 or CheXpert-v1.0-small."""
+    uncertain: Literal["ignore", "positive", "negative"] = "ignore"
+    """Labels of -1; `ignore` leaves out an image that has nothing more certain."""
+    test_normals: int = 250
+    test_anomalous: int = 250
+    test_per_finding: int = 10
+    """Test images at least of each finding."""
+    validation_normals: int = 100
+    validation_anomalous: int = 100
+    unreadable: Unreadable = "refuse"
+
+    def load(self, size: int, progress: Progress | None = None) -> Splits:
+        listing = self._list(_folder(existing_folder(self.root)))
+        test = self._draw_test(listing)
+        rest = listing.select(_elsewhere(listing, test))
+        validation = rest.select(self._draw_validation(rest))
+        train = rest.select(_elsewhere(rest, validation))
+        normals, others = (train.select(train.labels == label) for label in (NORMAL, ANOMALOUS))
+        added = others.select(self.contaminants(len(normals), len(others)))
+        return read_splits(
+            normals + added,
+            validation,
+            test,
+            size=size,
+            official=False,
+            unreadable=self.unreadable,
+            progress=progress,
+        )
+
+    def _list(self, folder: Path) -> Listing:
+        """Every PA frontal image that is surely normal or surely abnormal."""
+        rows = [row for row in _rows(folder / "train.csv") if row["AP/PA"] == "PA"]
+        judged = [(row["Path"], self._findings(row)) for row in rows]
+        kept = [(path, found) for path, found in judged if found is not None]
+        # The CSV's paths begin with the name of the published folder.
+        relative = [Path(*Path(path).parts[1:]) for path, _ in kept]
+        labels = [ANOMALOUS if found else NORMAL for _, found in kept]
+        return Listing(
+            paths=tuple(folder / path for path in relative),
+            names=tuple(path.as_posix() for path in relative),
+            labels=np.array(labels, dtype=np.int64),
+            patients=tuple(path.parts[1] for path in relative),
+            findings=tuple("|".join(found) for _, found in kept),
+        )
+
+    def _findings(self, row: dict[str, str]) -> list[str] | None:
+        """The findings of an image, [] for a normal one, None for one that is neither."""
+        values = {finding: float(row[finding] or 0.0) for finding in FINDINGS}
+        counted = {POSITIVE, UNCERTAIN} if self.uncertain == "positive" else {POSITIVE}
+        found = [finding for finding, value in values.items() if value in counted]
+        if found:
+            return found
+        doubtful = self.uncertain == "ignore" and UNCERTAIN in values.values()
+        return None if doubtful or float(row["No Finding"] or 0.0) != POSITIVE else []
+
+    def _draw_test(self, listing: Listing) -> Listing:
+        rng = self.rng(0)
+        normal = rng.permutation(np.flatnonzero(listing.labels == NORMAL))
+        abnormal = rng.permutation(np.flatnonzero(listing.labels == ANOMALOUS))
+        chosen = self._draw_findings(listing.findings or (), abnormal.tolist())
+        fill = [i for i in abnormal if i not in chosen]
+        chosen |= set(fill[: max(0, self.test_anomalous - len(chosen))])
+        self._enough(len(normal), self.test_normals, "test_normals")
+        self._enough(len(chosen), self.test_anomalous, "test_anomalous")
+        return listing.select(np.sort([*normal[: self.test_normals], *chosen]))
+
+    def _draw_findings(self, findings: Sequence[str], order: Sequence[int]) -> set[int]:
+        """The first images in `order` that together show each finding often enough."""
+        chosen: set[int] = set()
+        for finding in FINDINGS:
+            showing = [i for i in order if finding in findings[i].split("|")]
+            self._enough(len(showing), self.test_per_finding, f"{finding} in test_per_finding")
+            fresh = [i for i in showing if i not in chosen]
+            have = len(showing) - len(fresh)
+            chosen |= set(fresh[: max(0, self.test_per_finding - have)])
+        return chosen
+
+    def _draw_validation(self, rest: Listing) -> np.ndarray:
+        rng = self.rng(3)
+        chosen = []
+        for label, count, field in (
+            (NORMAL, self.validation_normals, "validation_normals"),
+            (ANOMALOUS, self.validation_anomalous, "validation_anomalous"),
+        ):
+            found = rng.permutation(np.flatnonzero(rest.labels == label))
+            self._enough(len(found), count, field)
+            chosen.append(found[:count])
+        return np.sort(np.concatenate(chosen))
+
+    def _enough(self, available: int, wanted: int, field: str) -> None:
+        if available < wanted:
+            raise DataError(
+                f"{self.root} has {available} images left for {field} = {wanted}; lower it."
+            )
+
+
+def _folder(root: Path) -> Path:
+    """Where train.csv lies."""
+    folders = subfolders(root)
+    for folder in (root, *(f for name, f in folders.items() if name.startswith("chexpert-v1.0"))):
+        if (folder / "train.csv").is_file():
+            return folder
+    raise DataError(f"There is no train.csv in {root} or in a CheXpert-v1.0 folder in it.")
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        missing = {"Path", "AP/PA", "No Finding", *FINDINGS} - set(reader.fieldnames or ())
+        if missing:
+            raise DataError(f"{path} has no column '{min(missing)}'; it is not CheXpert's.")
+        return list(reader)
+
+
+def _elsewhere(listing: Listing, taken: Listing) -> np.ndarray:
+    """Images of patients that have none in `taken`."""
+    patients = set(taken.patients or ())
+    return np.array([patient not in patients for patient in listing.patients or ()], dtype=bool)

@@ -1,0 +1,183 @@
+"""One file -> one gray image in [0, 1], with a record of what was done to it.
+
+Bytes come from outside, so they are judged before they are decoded: size, format, pixels.
+"""
+
+import io
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import PIL.ExifTags
+import PIL.Image
+import PIL.ImageOps
+import torch
+from torch import Tensor
+
+from squid.errors import DataError
+
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".dcm", ".dicom"})
+"""Files that a folder of images is searched for."""
+FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
+MAX_BYTES = 256 * 2**20
+MAX_PIXELS = 80_000_000
+
+# Set once and for the process: warnings.catch_warnings is not safe in the threads of read_many.
+warnings.simplefilter("error", PIL.Image.DecompressionBombWarning)
+
+
+@dataclass(frozen=True)
+class Image:
+    """A decoded image."""
+
+    pixels: Tensor
+    """(1, h, w) float32 in [0, 1]."""
+    steps: tuple[str, ...]
+    """What was done to it, in order."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What `read_many` made of its files."""
+
+    pixels: Tensor
+    """(n, 1, size, size) uint8."""
+    kept: tuple[int, ...]
+    """Places of the files that were read."""
+    skipped: tuple[tuple[str, str], ...]
+    """Files that could not be read, each with the reason."""
+
+
+def read_image(source: Path | str | bytes, name: str = "the uploaded image") -> Image:
+    """A PNG, JPEG, TIFF or BMP, from a file or from its bytes (then `name` is used in messages)."""
+    if isinstance(source, bytes):
+        data = source
+    else:
+        name, data = str(source), _read_bytes(Path(source))
+    if len(data) > MAX_BYTES:
+        raise DataError(f"{name} has more than {MAX_BYTES // 2**20} MiB; make it smaller.")
+    if is_dicom(data):
+        raise DataError(f"{name} is a DICOM file, which is not supported yet; save it as PNG.")
+    try:
+        return _decode(data)
+    except DataError as error:
+        raise DataError(f"{name} {error}") from None
+    except Exception as error:  # on broken bytes a decoder may raise anything
+        raise DataError(f"{name} is not a readable image ({_reason(error)}).") from error
+
+
+def is_dicom(data: bytes) -> bool:
+    return data[128:132] == b"DICM"
+
+
+def resize(pixels: Tensor, size: int) -> Tensor:
+    """(1, h, w) uint8, or float in [0, 1] -> (1, size, size) uint8, by Pillow's bicubic.
+
+    The aspect ratio is not kept.
+    """
+    if pixels.is_floating_point():
+        pixels = (pixels * 255.0).round().clamp(0.0, 255.0).to(torch.uint8)
+    if pixels.shape[-2:] == (size, size):
+        return pixels
+    picture = PIL.Image.fromarray(np.ascontiguousarray(pixels[0].numpy()))
+    resized = picture.resize((size, size), PIL.Image.Resampling.BICUBIC)
+    return torch.from_numpy(np.array(resized))[None]  # (1, size, size)
+
+
+def resize_all(images: np.ndarray, size: int) -> Tensor:
+    """(n, h, w) uint8 -> (n, 1, size, size) uint8."""
+    pixels = torch.from_numpy(np.ascontiguousarray(images))[:, None]
+    if pixels.shape[-2:] == (size, size):
+        return pixels
+    resized = [resize(image, size) for image in pixels]
+    return torch.stack(resized) if resized else pixels.new_zeros(0, 1, size, size)
+
+
+def read_many(
+    paths: Sequence[Path],
+    size: int,
+    *,
+    on_error: Literal["raise", "skip"] = "raise",
+    progress: Callable[[int, int], None] | None = None,
+) -> Reading:
+    """Decode and resize in threads; the order is kept."""
+    pixels = torch.empty(len(paths), 1, size, size, dtype=torch.uint8)
+    kept: list[int] = []
+    skipped: list[tuple[str, str]] = []
+    for place, result in enumerate(_read_each(paths, size)):
+        if isinstance(result, Tensor):
+            pixels[len(kept)] = result
+            kept.append(place)
+        elif on_error == "raise":
+            raise result
+        else:
+            skipped.append((str(paths[place]), str(result)))
+        if progress is not None:
+            progress(place + 1, len(paths))
+    return Reading(pixels[: len(kept)], tuple(kept), tuple(skipped))
+
+
+def _read_each(paths: Sequence[Path], size: int) -> Iterator[Tensor | DataError]:
+    def read(path: Path) -> Tensor | DataError:
+        try:
+            return resize(read_image(path).pixels, size)
+        except DataError as error:
+            return error
+
+    pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))
+    try:
+        yield from pool.map(read, paths)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None
+
+
+def _decode(data: bytes) -> Image:
+    with PIL.Image.open(io.BytesIO(data), formats=FORMATS) as picture:
+        width, height = picture.size
+        if width * height > MAX_PIXELS:
+            raise DataError(f"has {width} x {height} pixels, more than {MAX_PIXELS:,} in all.")
+        frames = getattr(picture, "n_frames", 1)
+        steps = [f"first of {frames} pages"] if frames > 1 else []
+        if picture.getexif().get(PIL.ExifTags.Base.Orientation, 1) in range(2, 9):
+            steps.append("turned as its EXIF orientation says")
+        values, how = _gray(PIL.ImageOps.exif_transpose(picture))
+    pixels = torch.from_numpy(values)[None]  # (1, h, w)
+    return Image(pixels, tuple(steps + how))
+
+
+def _gray(picture: PIL.Image.Image) -> tuple[np.ndarray, list[str]]:
+    """(h, w) float32 in [0, 1] of any Pillow mode."""
+    if picture.mode == "F":
+        return _unit_range(np.array(picture, dtype=np.float32)), ["float taken as it is"]
+    if picture.mode.startswith("I"):
+        values = np.array(picture).astype(np.int64)
+        if values.min() < 0 or values.max() > 65535:
+            raise DataError("has more than 16 bits a pixel; save it with 8 or 16.")
+        return (values / 65535.0).astype(np.float32), ["16 bit scaled"]
+    steps = [] if picture.mode == "L" else [f"gray from {picture.mode}"]
+    return np.array(picture.convert("L")).astype(np.float32) / np.float32(255.0), steps
+
+
+def _unit_range(values: np.ndarray) -> np.ndarray:
+    if not np.isfinite(values).all() or values.min() < 0.0 or values.max() > 1.0:
+        raise DataError("holds float pixels outside 0 to 1; scale them first.")
+    return values
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, PIL.UnidentifiedImageError):
+        return f"not a {', '.join(FORMATS)} file"
+    return str(error) or type(error).__name__
