@@ -7,6 +7,8 @@ from torch.nn import functional as F
 from squid.errors import ConfigError
 from squid.explain import HEATMAPS, explain, kinds, overlay, shared_scale
 from squid.methods.base import Method
+from squid.methods.squid import Squid
+from squid.methods.squid_config import SquidConfig
 from squid.nn.discriminator import Discriminator
 
 
@@ -118,6 +120,17 @@ def test_memory_distance_gives_one_value_per_patch():
     maps = explain(Everything(), images, "memory")
     patches = F.avg_pool2d(images, 4)[:, 0]
     assert torch.equal(maps, patches.repeat_interleave(4, 1).repeat_interleave(4, 2))
+
+
+@pytest.mark.parametrize("inpainting", ["feature", "none"])
+def test_squid_can_give_what_it_was_built_with(inpainting):
+    config = SquidConfig(size=32, width=4, depth=2, slots=8, matrix_slots=8, inpainting=inpainting)
+    squid = Squid(config).eval()
+    assert ("memory" in kinds(squid)) == (inpainting == "feature")
+    assert {"gradcam", "residual"} <= set(kinds(squid))
+    images = torch.rand(2, 1, 32, 32)
+    maps = {kind: explain(squid, images, kind) for kind in kinds(squid)}
+    assert all(heat.shape == (2, 32, 32) and heat.isfinite().all() for heat in maps.values())
 
 
 def test_a_method_is_asked_only_for_what_it_can_give():

@@ -22,9 +22,9 @@ from squid.nn.discriminator import Discriminator
 def gradcam(method: Method, images: Tensor, *, layer: int = -1) -> Tensor:
     """Grad-CAM (Selvaraju et al., 2017) of the discriminator, as in the paper's figures.
 
-    The discriminator looks at the reconstruction, normalised by its own statistics as for the
-    score. Channels of the chosen level (-1: the last) are weighted by how much they raise the
-    score, so what remains is evidence for 'drawn', which is 'anomalous'.
+    The discriminator looks at the reconstruction, normalised by the image's own statistics.
+    Channels of the chosen level (-1: the last) are weighted by how much they lower its logit, so
+    what remains is evidence for 'drawn', which is 'anomalous'.
     """
     if not isinstance(discriminator := getattr(method, "discriminator", None), Discriminator):
         raise _cannot(method, "gradcam")
@@ -73,7 +73,7 @@ def kinds(method: Method) -> tuple[str, ...]:
     able = {
         "gradcam": draws and isinstance(getattr(method, "discriminator", None), Discriminator),
         "residual": draws,
-        "memory": hasattr(method, "memory_distance"),
+        "memory": _remembers(method),
         "method": _overrides(method, "heatmap"),
     }
     return tuple(kind for kind in HEATMAPS if able[kind])
@@ -149,6 +149,11 @@ def _blurred(maps: Tensor, sigma: float) -> Tensor:
     kernel = torch.softmax(-(steps**2) / (2 * sigma**2), 0)
     padded = F.pad(maps[:, None], (radius,) * 4, mode="reflect")  # (b, 1, h + 2r, w + 2r)
     return F.conv2d(F.conv2d(padded, kernel.view(1, 1, -1, 1)), kernel.view(1, 1, 1, -1))[:, 0]
+
+
+def _remembers(method: Method) -> bool:
+    inpainting = getattr(method, "inpainting", method)  # SQUID without that block has no memory
+    return hasattr(method, "memory_distance") and inpainting is not None
 
 
 def _overrides(method: Method, name: str) -> bool:

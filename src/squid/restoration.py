@@ -1,0 +1,209 @@
+"""DigitAnatomy measured: what a method finds, where it finds it, and what it draws instead.
+
+Healthy images show the digits 1 to 9 in order, so the digit that belongs in a cell is known.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.svm import SVC
+from torch import Tensor
+from torch.nn import functional as F
+
+from squid.config import Config
+from squid.data.digitanatomy import CONDITIONS, DIGITS, GRID, split_cells
+from squid.data.splits import ImageSet, Splits
+from squid.errors import DataError
+from squid.explain import explain, kinds
+from squid.methods.base import Method
+from squid.metrics import GroupAuc, auc, per_group_auc
+
+TRUSTED = 0.97
+"""Share of clean held-out cells that a reader must read right for its word to count."""
+_LEGIBLE = 14  # pixels of a cell's side, as the reader sees it
+_LESSONS = 12_000  # cells that a reader is trained on, at most
+
+Mask = NDArray[np.bool_]
+
+
+class Restoration(Config):
+    """What a method draws: shares of cells, None where there is no such cell."""
+
+    anomalous: float | None
+    """Anomalous cells drawn as the digit that belongs there."""
+    untouched: float | None
+    """The same of cells that were right already."""
+    blank: float | None
+    """The same of the nine cells of a wholly blank image, the paper's extreme case."""
+    faithfulness: float | None
+    """Untouched cells drawn nearer to themselves than to a rival (see `faithfulness`)."""
+
+
+class DigitMeasures(Config):
+    """What `measure_digits` found, in [0, 1]."""
+
+    noise: float
+    """Standard deviation of the Gaussian noise added to the images."""
+    kinds: dict[str, GroupAuc]
+    """Images that hold each kind of anomaly, others with it perhaps, against all normal ones."""
+    kinds_alone: dict[str, GroupAuc]
+    """Images that hold this kind and no other, which is harder."""
+    localisation: dict[str, float]
+    """Of each kind of heatmap (see `localisation`)."""
+    restoration: Restoration | None
+    """None for a method that draws nothing."""
+    reader_accuracy: float
+    """Of the classifier that read the cells, on clean cells that it was not trained on."""
+    trusted: bool
+    """Whether that is enough to believe what it read in the reconstructions."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return self.model_dump(mode="json")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Tells in which cell a digit belongs; it always names one, so 1 in 9 is chance."""
+
+    classifier: SVC
+    accuracy: float
+    """On clean cells of the test images."""
+
+    def right(self, images: Tensor) -> Mask:
+        """(n, 1, h, w) -> (n, 9): whether each cell shows the digit that belongs there."""
+        return _right(self.classifier, images)
+
+
+def train_reader(splits: Splits, seed: int = 0) -> Reader:
+    """A reader taught by the healthy training images and tried on the clean test cells."""
+    cells = _legible(_unit(splits.train.normals))
+    lessons, first = np.unique(cells, axis=0, return_index=True)
+    chosen = np.random.default_rng(seed).permutation(len(lessons))[:_LESSONS]
+    classifier = SVC(C=10.0).fit(lessons[chosen], first[chosen] % len(DIGITS))
+    right = _right(classifier, _unit(splits.test))
+    return Reader(classifier, float(right[_untouched(splits.test)].mean()))
+
+
+def measure_digits(
+    method: Method,
+    splits: Splits,
+    *,
+    noise: float = 0.0,
+    device: torch.device | str = "cpu",
+    batch_size: int = 64,
+    seed: int = 0,
+    reader: Reader | None = None,
+) -> DigitMeasures:
+    """All measures of the test images, which get Gaussian noise of standard deviation `noise`.
+
+    The reader is trained here unless one is given, as several calls on the same splits should.
+    """
+    test, untouched = splits.test, _untouched(splits.test)
+    reader = reader or train_reader(splits, seed)
+    apply = partial(_apply, device=device, batch_size=batch_size)
+    images = _noisy(_unit(test), noise, seed)
+    findings = test.findings or ("",) * len(test)
+    alone = ["" if "|" in finding else finding for finding in findings]
+    scores = apply(method.score, images).numpy()
+    grouped = partial(per_group_auc, scores, test.labels, minimum=1, seed=seed)
+    heat = {kind: apply(partial(explain, method, kind=kind), images) for kind in kinds(method)}
+    draw = partial(apply, method.reconstruct)
+    restored = _restored(draw, test, reader, noise=noise, seed=seed) if "residual" in heat else None
+    return DigitMeasures(
+        noise=noise,
+        kinds=grouped(findings),
+        kinds_alone=grouped(alone),
+        localisation={kind: localisation(maps, untouched) for kind, maps in heat.items()},
+        restoration=restored,
+        reader_accuracy=reader.accuracy,
+        trusted=reader.accuracy >= TRUSTED,
+    )
+
+
+def localisation(heatmaps: Tensor, untouched: Mask) -> float:
+    """AUC of the mean heat of anomalous cells against that of all other cells of all images."""
+    heat = F.adaptive_avg_pool2d(heatmaps[:, None], GRID).flatten()  # (n * 9,)
+    return auc(heat.numpy(), ~untouched.ravel())
+
+
+def faithfulness(clean: Tensor, drawn: Tensor, untouched: Mask, *, seed: int = 0) -> float | None:
+    """Share of untouched cells drawn strictly nearer (L2) to themselves than to a rival.
+
+    The rival is the same cell, so the same digit, of another image drawn at random among those in
+    which it is untouched too; both are taken without noise. One constant picture gets about a
+    half. Identical cells are no rivals and are left out.
+    """
+    originals, drawings = (split_cells(x).flatten(2) for x in (clean, drawn))  # (n, 9, d)
+    rng = np.random.default_rng(seed)
+    nearer = []
+    for place in range(len(DIGITS)):
+        order = torch.from_numpy(rng.permutation(np.flatnonzero(untouched[:, place])))
+        own, rival = originals[order, place], originals[order.roll(1), place]
+        drawing = drawings[order, place]
+        closer = (drawing - own).norm(dim=1) < (drawing - rival).norm(dim=1)
+        nearer.append(closer[(own != rival).any(1)].numpy())
+    return _share(np.concatenate(nearer))
+
+
+def _restored(
+    draw: Callable[[Tensor], Tensor], test: ImageSet, reader: Reader, *, noise: float, seed: int
+) -> Restoration:
+    clean, untouched = _unit(test), _untouched(test)
+    drawn = draw(_noisy(clean, noise, seed))
+    blank = draw(_noisy(torch.zeros_like(clean[:1]), noise, seed))
+    right = reader.right(drawn)
+    return Restoration(
+        anomalous=_share(right[~untouched]),
+        untouched=_share(right[untouched]),
+        blank=_share(reader.right(blank)),
+        faithfulness=faithfulness(clean, drawn, untouched, seed=seed),
+    )
+
+
+def _right(classifier: SVC, images: Tensor) -> Mask:
+    places = classifier.predict(_legible(images)).reshape(len(images), len(DIGITS))
+    return np.asarray(places == np.arange(len(DIGITS)))
+
+
+def _legible(images: Tensor) -> NDArray[np.float32]:
+    """Cells as rows of pixels, (n, 1, h, w) -> (n * 9, d); large ones made smaller."""
+    cells = split_cells(images).flatten(0, 1)  # (n * 9, 1, h', w')
+    side = min(_LEGIBLE, cells.shape[-1])
+    return np.asarray(F.adaptive_avg_pool2d(cells, side).flatten(1).numpy())
+
+
+def _apply(
+    function: Callable[[Tensor], Tensor],
+    images: Tensor,
+    *,
+    device: torch.device | str,
+    batch_size: int,
+) -> Tensor:
+    starts = range(0, len(images), batch_size)
+    with torch.no_grad():
+        answers = [function(images[i : i + batch_size].to(device)).float().cpu() for i in starts]
+    return torch.cat(answers)
+
+
+def _unit(images: ImageSet) -> Tensor:
+    return images.pixels.float() / 255
+
+
+def _noisy(images: Tensor, std: float, seed: int) -> Tensor:
+    noise = torch.randn(images.shape, generator=torch.Generator().manual_seed(seed))
+    return (images + std * noise).clamp(0, 1)
+
+
+def _untouched(images: ImageSet) -> Mask:
+    if images.cells is None:
+        raise DataError("Only DigitAnatomy knows the condition of each cell; use such images.")
+    return np.asarray(images.cells == CONDITIONS.index("normal"))
+
+
+def _share(mask: Mask) -> float | None:
+    return float(mask.mean()) if mask.size else None
