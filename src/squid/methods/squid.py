@@ -1,0 +1,292 @@
+"""SQUID: space-aware memory queues for in-painting and detecting anomalies (CVPR 2023).
+
+Patches of an image are encoded; a student generator redraws the image from features that an
+in-painting block took from memories of normal images; a discriminator tells how real that looks. A
+teacher generator, without memories, guides the student in training only.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from squid.errors import ConfigError
+from squid.methods.base import (
+    Batch,
+    Method,
+    MethodConfig,
+    NoiseSpec,
+    Objective,
+    Shared,
+    Stage,
+)
+from squid.methods.squid_config import SquidConfig
+from squid.nn import losses
+from squid.nn.decoder import Decoder, MemoryBlock
+from squid.nn.discriminator import Discriminator
+from squid.nn.encoder import Encoder, PooledEncoder, ResidualEncoder
+from squid.nn.inpainting import InpaintingBlock, shortcut
+from squid.nn.memory import MemoryMatrix, MemoryQueue
+from squid.nn.patches import split
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What the generator made of a batch."""
+
+    reconstruction: Tensor
+    """(b, 1, h, w) in [0, 1], the student's."""
+    features: list[Tensor]
+    """The student's, of each level, for distillation."""
+    taught: tuple[Tensor, list[Tensor]] | None
+    """The teacher's reconstruction and features."""
+
+
+class Squid(Method):
+    """The keys of the teacher, which scoring does not need, start with `teacher.`."""
+
+    Config: ClassVar[type[MethodConfig]] = SquidConfig
+
+    encoder: Encoder
+
+    def __init__(self, config: SquidConfig) -> None:
+        super().__init__()
+        self.config = config
+        build_encoder = PooledEncoder if config.encoder == "pooled" else ResidualEncoder
+        self.encoder = build_encoder(config.width, config.depth)
+        channels = self.encoder.channels
+        self.inpainting = (
+            None if config.inpainting == "none" else _inpainting_block(config, channels[-1])
+        )
+        memories = _student_memories(config, channels)
+        decoder = partial(
+            Decoder,
+            channels,
+            grid=config.grid,
+            merge_level=config.merge_level,
+            skips=config.skips,
+        )
+        self.student = decoder(memories=memories)
+        self.teacher = decoder() if config.distillation else None
+        self.discriminator = Discriminator(config.size, config.discriminator_width)
+
+    # ---------------------------------------------------------------- training
+
+    def noise(self, b: int) -> Mapping[str, NoiseSpec]:
+        """Per pass: `mask0` of the in-painting block, `mask1` ... of the student's memories, `keep`
+        of pixel in-painting."""
+        passes = ("shared",) if self.config.forwards == "shared" else ("discriminator", "generator")
+        return {f"{name}.{key}": spec for name in passes for key, spec in self._draws(b).items()}
+
+    def _draws(self, b: int) -> dict[str, NoiseSpec]:
+        config, patches = self.config, b * self.config.grid**2
+        draws = {}
+        if self.inpainting is not None and config.shortcut == "masked":
+            shape = (patches, 1, config.side, config.side)
+            draws["mask0"] = NoiseSpec(shape, "bernoulli", config.rho)
+        if config.decoder_shortcut == "masked":
+            for i in range(1, len(self.student.memories) + 1):
+                shape = (patches, 1, config.side * 2**i, config.side * 2**i)
+                draws[f"mask{i}"] = NoiseSpec(shape, "bernoulli", config.decoder_rho)
+        if config.inpainting == "pixel":
+            draws["keep"] = NoiseSpec((patches, 1, 1, 1), "bernoulli", 1 - config.pixel_dropout)
+        return draws
+
+    def stages(self) -> tuple[Stage, ...]:
+        config = self.config
+        each_step = config.queue_update == "step"
+        commit = self._commit if isinstance(self._memory, MemoryQueue) else None
+        discriminator = Objective(
+            name="discriminator",
+            parameters=tuple(self.discriminator.parameters()),
+            loss=self._discriminator_loss,
+            optimizer=config.discriminator,
+            after=commit if each_step else None,
+        )
+        generator = Objective(
+            name="generator",
+            parameters=tuple(self._generator_parameters()),
+            loss=self._generator_loss,
+            optimizer=config.generator,
+            every=config.generator_every,
+            after=None if each_step else commit,
+        )
+        return (
+            Stage(
+                name="train",
+                objectives=(discriminator, generator),
+                batch_size=config.batch_size,
+                epochs=config.epochs,
+                drop_last=config.drop_last,
+                shared=self._shared if config.forwards == "shared" else None,
+            ),
+        )
+
+    def _generator_parameters(self) -> list[nn.Parameter]:
+        named = self.named_parameters()
+        return [parameter for name, parameter in named if not name.startswith("discriminator.")]
+
+    def _shared(self, batch: Batch, active: frozenset[str]) -> Shared:
+        """Steps that leave the generator alone need neither its gradients nor its teacher."""
+        learns = "generator" in active
+        with torch.set_grad_enabled(learns and torch.is_grad_enabled()):
+            return {"drawing": self._draw(batch, "shared", teach=learns)}
+
+    def _discriminator_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
+        config = self.config
+        if config.forwards == "shared":
+            fake = shared["drawing"].reconstruction.detach()
+        else:
+            with torch.no_grad():
+                fake = self._draw(batch, "discriminator", teach=True).reconstruction
+        real_logits = self.discriminator(batch.images, "batch")
+        fake_logits = self.discriminator(fake, "batch")
+        share = 0.5 if config.discriminator_loss == "average" else 1.0
+        weight = config.loss_weights.discriminator * share
+        return {"discriminator": weight * losses.real_or_fake(real_logits, fake_logits)}
+
+    def _generator_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
+        config, weights = self.config, self.config.loss_weights
+        drawing: Drawing = (
+            shared["drawing"]
+            if config.forwards == "shared"
+            else self._draw(batch, "generator", teach=True)
+        )
+        logits = self.discriminator(drawing.reconstruction, "batch")
+        terms = {
+            "student": weights.student * F.mse_loss(drawing.reconstruction, batch.images),
+            "generator": weights.generator * losses.fooling(logits, config.generator_loss),
+        }
+        if drawing.taught is not None:
+            image, features = drawing.taught
+            terms["teacher"] = weights.teacher * F.mse_loss(image, batch.images)
+            terms["distillation"] = weights.distillation * losses.distillation(
+                drawing.features,
+                features,
+                learner=config.distillation_learner,
+                reduction=config.distillation_reduction,
+            )
+        return terms
+
+    def _draw(self, batch: Batch, name: str, *, teach: bool) -> Drawing:
+        """A pass of the generator with the draws of that name."""
+        draws = {key: batch.noise[f"{name}.{key}"] for key in self._draws(batch.images.shape[0])}
+        bottleneck, skips = self._encode(batch.images, draws.get("keep"))
+        masks = [draws.get(f"mask{i + 1}") for i in range(len(self.student.memories))]
+        inpainted = self._inpaint(bottleneck, draws.get("mask0"))
+        reconstruction, features = self.student(inpainted, skips, masks)
+        taught = self._teach(bottleneck, skips) if teach else None
+        return Drawing(reconstruction, features, taught)
+
+    def _encode(self, images: Tensor, keep: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
+        patches = split(images, self.config.grid)
+        return self.encoder(patches if keep is None else patches * keep.to(patches.dtype))
+
+    def _inpaint(self, bottleneck: Tensor, mask: Tensor | None = None) -> Tensor:
+        if self.inpainting is None:
+            return bottleneck
+        kind, rho = self.config.shortcut, self.config.rho
+        return shortcut(bottleneck, self.inpainting(bottleneck), kind, mask=mask, rho=rho)
+
+    def _teach(self, bottleneck: Tensor, skips: list[Tensor]) -> tuple[Tensor, list[Tensor]] | None:
+        if self.teacher is None:
+            return None
+        if self.config.stop_gradient:
+            bottleneck, skips = bottleneck.detach(), [skip.detach() for skip in skips]
+        taught: tuple[Tensor, list[Tensor]] = self.teacher(bottleneck, skips)
+        return taught
+
+    @property
+    def _memory(self) -> MemoryQueue | MemoryMatrix | None:
+        return None if self.inpainting is None else self.inpainting.memory
+
+    def _commit(self) -> None:
+        assert isinstance(self._memory, MemoryQueue)
+        self._memory.commit()
+
+    # ----------------------------------------------------------------- scoring
+
+    def score(self, images: Tensor) -> Tensor:
+        statistics = self.config.score_statistics
+        logits: Tensor = self.discriminator(self.reconstruct(images), statistics)
+        return -logits
+
+    def reconstruct(self, images: Tensor) -> Tensor:
+        bottleneck, skips = self._encode(images)
+        reconstruction: Tensor = self.student(self._inpaint(bottleneck), skips)[0]
+        return reconstruction
+
+    # ------------------------------------------------------------- explanation
+
+    def features(self, images: Tensor) -> Tensor:
+        """(b, 1, h, w) -> (b, p, d): what the memory is asked for at each position."""
+        return self._block().features(self._encode(images)[0])
+
+    def memory_slots(self) -> Tensor:
+        """(r, n, d): the patterns the in-painting block reads, by region."""
+        return self._block().memory.slots.detach()
+
+    def memory_distance(self, images: Tensor) -> Tensor:
+        """(b, 1, h, w) -> (b, grid, grid): how far each position's feature is from what the memory
+        gives for it."""
+        features = self.features(images)
+        distance: Tensor = (features - self._block().memory(features)).norm(dim=-1)
+        return distance.view(-1, self.config.grid, self.config.grid)
+
+    def _block(self) -> InpaintingBlock:
+        if self.inpainting is None:
+            raise ConfigError(
+                "inpainting = 'none' has no memory to look into; use 'feature' or 'pixel'."
+            )
+        return self.inpainting
+
+
+def _inpainting_block(config: SquidConfig, channels: int) -> InpaintingBlock:
+    token = channels // 4 * config.side**2
+    if config.layer != "convolution" and (not token or token % config.heads):
+        raise ConfigError(
+            f"{config.heads} heads do not divide a token of {token} values; "
+            "change heads, width or depth."
+        )
+    regions = config.grid**2 if config.space_aware else 1
+    slots = config.slots * config.grid**2 // regions
+    kind = MemoryQueue if config.memory == "queue" else MemoryMatrix
+    return InpaintingBlock(
+        channels,
+        kind(regions, slots, token, config.shrink),
+        grid=config.grid,
+        side=config.side,
+        layer="none" if config.inpainting == "pixel" else config.layer,
+        heads=config.heads,
+        location_code=config.location_code,
+    )
+
+
+def _student_memories(config: SquidConfig, channels: tuple[int, ...]) -> list[MemoryBlock]:
+    place = config.decoder_memory
+    if place == "none":
+        return []
+    return [
+        _student_memory(config, place, channels[-1 - i], config.side * 2**i)
+        for i in range(1, config.depth - config.merge_level + 1)
+    ]
+
+
+def _student_memory(
+    config: SquidConfig, place: Literal["window", "patch"], channels: int, side: int
+) -> MemoryBlock:
+    regions = config.grid**2 if config.space_aware else 1
+    cells = (side // config.grid if place == "window" else side) ** 2
+    slots = config.matrix_slots * config.grid**2 // regions
+    matrix = MemoryMatrix(regions, slots, channels * cells, config.shrink)
+    return MemoryBlock(
+        matrix,
+        grid=config.grid,
+        place=place,
+        shortcut=config.decoder_shortcut,
+        rho=config.decoder_rho,
+    )

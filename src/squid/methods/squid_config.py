@@ -1,0 +1,177 @@
+"""The settings of SQUID: sizes, every switch of the paper's ablations, both readings where paper
+and authors' code differ."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from squid.config import Config
+from squid.methods.base import MethodConfig, OptimizerConfig
+from squid.nn.memory import Shrinkage
+
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class LossWeights(Config):
+    """Weights of the five losses (sec. 4.4)."""
+
+    student: float = 10.0
+    teacher: float = 0.01
+    distillation: float = 0.001
+    generator: float = 0.005
+    discriminator: float = 0.005
+
+
+class SquidConfig(MethodConfig):
+    """Where paper and authors' code differ, a field's text names both readings."""
+
+    name: Literal["squid"] = "squid"
+
+    # The network
+    encoder: Literal["residual", "pooled"] = "residual"
+    """`residual`: strided residual blocks (authors). `pooled`: convolutions and pooling, as the
+    paper's text and table read."""
+    grid: Count = 2
+    """The image is cut into grid x grid patches."""
+    width: Count = 32
+    """Channels of the first level; they double from level to level."""
+    depth: Count = 4
+    """How often a patch is halved."""
+    merge_level: Count = 2
+    """How many doublings from the end the patches are put together."""
+    skips: bool = True
+    """Whether encoder features join both generators at the levels before patches are put
+    together."""
+    discriminator_width: Count = 16
+    """Channels of the discriminator's first level."""
+
+    # Memories
+    memory: Literal["queue", "matrix"] = "queue"
+    """What the in-painting block reads: copies of past features, or learned slots."""
+    space_aware: bool = True
+    """One region per position; if not, all positions share one region of the same total size."""
+    slots: Count = 200
+    """Slots of each region that the in-painting block reads."""
+    matrix_slots: Count = 200
+    """Slots of each region of the student's memories."""
+    decoder_memory: Literal["none", "window", "patch"] = "window"
+    """Memories in the student. `patch`: tied to the place in the image (paper). `window`: one per
+    window of every patch, shared by all patches (authors)."""
+    shrinkage: Literal["gumbel", "hard", "none"] = "gumbel"
+    """Which slots a read combines: the most similar, those above `threshold`, all."""
+    shrink_of: Literal["softmax", "similarity"] = "softmax"
+    """What is shrunk: softmax weights, renormalised (authors), or raw similarities (eq. 1 as
+    written)."""
+    k: Count = 5
+    """How many slots Gumbel shrinkage keeps."""
+    topk: Literal["paper", "authors"] = "paper"
+    """`paper` keeps k slots, the authors' code k - 1."""
+    threshold: float = 0.0025
+    """Of hard shrinkage; the authors' base setting has 0.0005."""
+    queue_update: Literal["step", "generator"] = "step"
+    """When features enter the queue: in every step (paper) or with each update of the generator
+    (authors)."""
+
+    # In-painting
+    inpainting: Literal["feature", "pixel", "none"] = "feature"
+    """`pixel` zeroes patches of the input instead, and then only reads the memory; `none` leaves
+    the block out."""
+    pixel_dropout: Share = 0.25
+    """Share of the patches that `pixel` zeroes."""
+    layer: Literal["transformer", "standard", "convolution"] = "transformer"
+    """`transformer`: the residual is the position's own memory read (authors). `standard`: it is
+    the feature, as in a standard transformer layer (paper). `convolution`: the ablation."""
+    heads: Count = 8
+    """Attention heads."""
+    location_code: bool = True
+    """Whether the patch's number is appended to its in-painted features (authors; not in the
+    paper)."""
+    shortcut: Literal["masked", "soft", "residual", "none"] = "masked"
+    """How a feature goes around the in-painting block."""
+    rho: Share = 0.95
+    """Share of features that do not go around the block."""
+    decoder_shortcut: Literal["masked", "soft", "residual", "none"] = "masked"
+    """The same around the student's memories (authors; not in the paper)."""
+    decoder_rho: Share = 0.95
+    """Share of features that do not go around the student's memories."""
+
+    # Losses
+    loss_weights: LossWeights = LossWeights()
+    distillation: bool = True
+    """Whether there is a teacher."""
+    distillation_learner: Literal["both", "student", "teacher"] = "both"
+    """Who moves towards the other's features (authors: both)."""
+    distillation_reduction: Literal["mean", "sum"] = "mean"
+    """Squared distance per value of a level (authors), or summed over each image (paper)."""
+    stop_gradient: bool = True
+    """Whether the teacher leaves the encoder alone."""
+    generator_loss: Literal["saturating", "non_saturating"] = "non_saturating"
+    """log(1 - D) as the paper writes it, or -log D (authors)."""
+    discriminator_loss: Literal["sum", "average"] = "sum"
+    """Of the terms of real and reconstructed images: the authors' sum, the paper's average."""
+
+    # Training and scoring
+    forwards: Literal["shared", "separate"] = "shared"
+    """`shared`: one pass of the generator serves both objectives. `separate`: each has its own,
+    with masks of its own, the teacher in both (authors)."""
+    generator_every: Count = 2
+    """The generator learns in every so-manieth step."""
+    epochs: Count = 200
+    """Paper 1000, authors 200."""
+    batch_size: Count = 16
+    drop_last: bool = True
+    """The authors keep the incomplete last batch of an epoch."""
+    generator: OptimizerConfig = OptimizerConfig(
+        final_lr=2e-5, schedule="cosine", betas=(0.5, 0.999), eps=1e-7, weight_decay=1e-5
+    )
+    discriminator: OptimizerConfig = OptimizerConfig(
+        final_lr=2e-5, schedule="cosine", betas=(0.5, 0.999), weight_decay=1e-5
+    )
+    score_statistics: Literal["image", "running"] = "image"
+    """How the discriminator normalises when scoring: by each image alone (the authors, in effect)
+    or by the tracked statistics."""
+
+    @property
+    def side(self) -> int:
+        """Of a patch's map at the bottleneck."""
+        return self.size // (self.grid << self.depth)
+
+    @property
+    def shrink(self) -> Shrinkage:
+        return Shrinkage(
+            kind=self.shrinkage,
+            of=self.shrink_of,
+            k=self.k,
+            topk=self.topk,
+            threshold=self.threshold,
+        )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.size % (self.grid * 2**self.depth):
+            raise ValueError(
+                f"size {self.size} cannot be cut into {self.grid} x {self.grid} patches halved "
+                f"{self.depth} times; choose a multiple of {self.grid * 2**self.depth}."
+            )
+        if self.merge_level > self.depth:
+            raise ValueError(
+                f"merge_level {self.merge_level} is more than depth; choose at most {self.depth}."
+            )
+        if self.decoder_memory == "window" and 2 * self.side % self.grid and self._memories:
+            raise ValueError(
+                f"decoder_memory 'window' cannot cut {2 * self.side}-pixel maps into "
+                f"{self.grid} x {self.grid} windows; use 'patch'."
+            )
+        if self.shrinkage == "gumbel" and self.k > min(self.slots, self.matrix_slots):
+            raise ValueError(f"k {self.k} is more than there are slots; choose a smaller k.")
+        if self.queue_update == "step" and self.forwards == "separate":
+            raise ValueError(
+                "queue_update 'step' with forwards 'separate' would let the second pass read "
+                "its own features; use queue_update 'generator' or forwards 'shared'."
+            )
+        return self
+
+    @property
+    def _memories(self) -> int:
+        return 0 if self.decoder_memory == "none" else self.depth - self.merge_level

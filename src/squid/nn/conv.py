@@ -1,0 +1,111 @@
+"""Convolutional building blocks: batch normalisation that other ranks may join, the residual block,
+doubling of maps."""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from squid.nn.ranks import ALONE, Ranks
+
+Statistics = Literal["batch", "running", "image"]
+"""Whose mean and variance normalise a map: this batch's, the tracked ones, or each image's own."""
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Half precision raised to float32; float32 and float64 as they are."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+class BatchNorm(nn.BatchNorm2d):
+    """Batch normalisation whose statistics may span several ranks, or be those of each image
+    alone."""
+
+    ranks: Ranks = ALONE
+
+    def forward(self, x: Tensor, statistics: Statistics | None = None) -> Tensor:
+        """Without `statistics` the module's mode decides: the batch's in training, the tracked ones
+        in evaluation."""
+        statistics = statistics or ("batch" if self.training else "running")
+        if statistics == "image":
+            return F.instance_norm(x, weight=self.weight, bias=self.bias, eps=self.eps)
+        if statistics == "batch":
+            self._count_batch()
+            if not self.ranks.alone:
+                return self._normalise_jointly(x)
+        return F.batch_norm(
+            x,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            training=statistics == "batch",
+            momentum=self.momentum or 0.0,
+            eps=self.eps,
+        )
+
+    def _normalise_jointly(self, x: Tensor) -> Tensor:
+        """As if all ranks' images, in equal shares, were one batch; gradients reach every rank."""
+        wide = at_least_float32(x)
+        local = torch.stack((wide.mean((0, 2, 3)), wide.square().mean((0, 2, 3))))  # (2, c)
+        mean, square = self.ranks.mean(local).unbind()
+        variance = (square - mean.square()).clamp_min(0)
+        ranks = len(self.ranks.gather(mean.new_ones(1)))
+        self._track(mean.detach(), variance.detach(), count=ranks * x.numel() // x.shape[1])
+        scale = self.weight * torch.rsqrt(variance + self.eps)
+        shift = self.bias - mean * scale
+        return (wide * scale[:, None, None] + shift[:, None, None]).to(x.dtype)
+
+    def _track(self, mean: Tensor, variance: Tensor, count: int) -> None:
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        momentum = self.momentum or 0.0
+        self.running_mean.lerp_(mean, momentum)
+        self.running_var.lerp_(variance * (count / (count - 1)), momentum)
+
+    def _count_batch(self) -> None:
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+
+
+def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, 3, stride, padding=1)
+
+
+class ResidualBlock(nn.Module):
+    """Three 3x3 convolutions; the last two are a residual branch."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
+        super().__init__()
+        self.enter = nn.Sequential(conv3x3(inputs, outputs, stride), BatchNorm(outputs), nn.ReLU())
+        self.branch = nn.Sequential(
+            conv3x3(outputs, outputs),
+            BatchNorm(outputs),
+            nn.ReLU(),
+            conv3x3(outputs, outputs),
+            BatchNorm(outputs),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.enter(x)
+        return F.relu(x + self.branch(x))
+
+
+def upsample2(x: Tensor) -> Tensor:
+    """Bilinear doubling of height and width, corners not aligned: (b, c, h, w) -> (b, c, 2h, 2w).
+
+    Written as weighted shifted slices because these fuse under torch.compile and keep the
+    channels-last layout; the library's kernel was the slowest of a training step on the GPU.
+    """
+    return _double(_double(x.movedim(1, -1), 1), 2).movedim(-1, 1)
+
+
+def _double(x: Tensor, dim: int) -> Tensor:
+    """Each cell becomes two, a quarter of the way towards either neighbour; the border repeats
+    itself."""
+    last = x.shape[dim] - 1
+    before = torch.cat((x.narrow(dim, 0, 1), x.narrow(dim, 0, last)), dim)
+    after = torch.cat((x.narrow(dim, 1, last), x.narrow(dim, last, 1)), dim)
+    pairs = torch.stack((0.75 * x + 0.25 * before, 0.75 * x + 0.25 * after), dim + 1)
+    return pairs.flatten(dim, dim + 1)

@@ -1,0 +1,91 @@
+"""Student and teacher generators: the decoder, and the memories between its levels (SQUID, sec. 3.1
+and appendix A)."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from squid.nn.conv import ResidualBlock, at_least_float32, upsample2
+from squid.nn.inpainting import ShortcutKind, shortcut
+from squid.nn.memory import MemoryMatrix
+from squid.nn.patches import merge, split
+
+MemoryPlace = Literal["window", "patch"]
+
+
+class MemoryBlock(nn.Module):
+    """Replaces the maps of patches by what a Memory Matrix holds.
+
+    `patch`: a token is the whole map of a patch and each position of the image has its region.
+    `window`: the map of every patch is cut into grid x grid windows and a region serves the same
+    window of all patches.
+    """
+
+    def __init__(
+        self,
+        memory: MemoryMatrix,
+        *,
+        grid: int,
+        place: MemoryPlace,
+        shortcut: ShortcutKind = "masked",
+        rho: float = 0.95,
+    ) -> None:
+        super().__init__()
+        self.memory, self.grid, self.place = memory, grid, place
+        self.shortcut, self.rho = shortcut, rho
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(b*p, c, h, w) -> (b*p, c, h, w); the mask, in training, is (b*p, 1, h, w)."""
+        maps = split(x, self.grid) if self.place == "window" else x
+        tokens = rearrange(maps, "(b p) c h w -> b p (h w c)", p=self.grid**2)
+        found = rearrange(
+            self.memory(tokens), "b p (h w c) -> (b p) c h w", h=maps.shape[2], w=maps.shape[3]
+        )
+        found = merge(found, self.grid) if self.place == "window" else found
+        return shortcut(x, found, self.shortcut, mask=mask, rho=self.rho)
+
+
+class Decoder(nn.Module):
+    """Patches' bottlenecks -> the image. Patches are put together before the last `merge_level`
+    doublings."""
+
+    def __init__(
+        self,
+        channels: Sequence[int],
+        *,
+        grid: int,
+        merge_level: int,
+        skips: bool = True,
+        memories: Sequence[MemoryBlock] = (),
+    ) -> None:
+        """`channels` are the encoder's; skips and memories serve the levels before patches are put
+        together."""
+        super().__init__()
+        depth = len(channels) - 1
+        self.grid, self.skipped = grid, depth - merge_level if skips else 0
+        self.merged_at = depth - merge_level
+        self.levels = nn.ModuleList(
+            ResidualBlock(
+                channels[i + 1] + (channels[i] if i >= depth - self.skipped else 0), channels[i]
+            )
+            for i in reversed(range(depth))
+        )
+        self.memories = nn.ModuleList(memories)
+        self.out = nn.Conv2d(channels[0], 1, 1)
+
+    def forward(
+        self, x: Tensor, skips: Sequence[Tensor], masks: Sequence[Tensor | None] = ()
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The image (b, 1, h, w) in [0, 1], and the features of each level, smallest first."""
+        features = []
+        masks = masks or [None] * len(self.memories)
+        for i, level in enumerate(self.levels):
+            x = upsample2(merge(x, self.grid) if i == self.merged_at else x)
+            x = level(torch.cat((skips[-1 - i], x), 1) if i < self.skipped else x)
+            if i < len(self.memories):
+                x = self.memories[i](x, masks[i])
+            features.append(x)
+        return torch.sigmoid(at_least_float32(self.out(x))), features

@@ -1,0 +1,44 @@
+"""The losses of SQUID (sec. 3.5) that the library does not have."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from squid.nn.conv import at_least_float32
+
+Learner = Literal["both", "student", "teacher"]
+
+
+def distillation(
+    student: Sequence[Tensor],
+    teacher: Sequence[Tensor],
+    *,
+    learner: Learner = "both",
+    reduction: Literal["mean", "sum"] = "mean",
+) -> Tensor:
+    """Squared distance of the features of all levels; `sum` is per image, `mean` per value of a
+    level."""
+    student = [x.detach() for x in student] if learner == "teacher" else student
+    teacher = [x.detach() for x in teacher] if learner == "student" else teacher
+    levels = zip(student, teacher, strict=True)
+    total = torch.stack(
+        [F.mse_loss(ours, theirs, reduction=reduction) for ours, theirs in levels]
+    ).sum()
+    images = student[-1].shape[0]  # earlier levels still hold patches
+    return total / images if reduction == "sum" else total
+
+
+def real_or_fake(real: Tensor, fake: Tensor) -> Tensor:
+    """What the discriminator minimises over its logits: the cross-entropy of real images plus that
+    of fake ones."""
+    real, fake = at_least_float32(real), at_least_float32(fake)
+    return F.softplus(-real).mean() + F.softplus(fake).mean()
+
+
+def fooling(fake: Tensor, kind: Literal["saturating", "non_saturating"]) -> Tensor:
+    """What the generator minimises over the discriminator's logits: log(1 - D), or -log D."""
+    fake = at_least_float32(fake)
+    return -F.softplus(fake).mean() if kind == "saturating" else F.softplus(-fake).mean()

@@ -1,0 +1,139 @@
+"""Memories of normal patterns: the Memory Queue of past features and the learnable Memory Matrix
+(SQUID, sec. 3.2).
+
+A memory holds `n` slots of width `d` for each of its `r` regions. Tokens (b, p, d) read it in one
+batched operation; with one region per position (r = p) the memory is space-aware, with a single one
+(r = 1) every position reads the same slots.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
+
+from squid.nn.conv import at_least_float32
+from squid.nn.ranks import ALONE, Ranks
+
+TopK = Literal["paper", "authors"]
+
+TINY = 1e-12
+
+
+def gumbel_shrink(similarity: Tensor, k: int, topk: TopK = "paper") -> Tensor:
+    """Weights of the most similar slots, summing to one; the gradient is that of the whole softmax
+    (sec. 3.2, eq. 1).
+
+    `paper` keeps the `k` largest (and ties of the last). `authors` keeps what is strictly above the
+    k-th largest: k - 1 of them, and none where all are equal.
+    """
+    # Deviation: eq. 1 shrinks the similarities; like the authors we shrink their softmax and
+    # renormalise (docs/paper.md).
+    soft = similarity.softmax(-1)
+    hard = F.normalize(keep_top(soft, k, topk), p=1, dim=-1, eps=TINY)
+    return soft + (hard - soft).detach()
+
+
+def keep_top(w: Tensor, k: int, topk: TopK) -> Tensor:
+    """`w` where it is among the largest of its row, else zero."""
+    threshold = w.topk(k, dim=-1).values[..., -1:]
+    return torch.where(w >= threshold, w, 0.0) if topk == "paper" else hard_shrink(w, threshold)
+
+
+def hard_shrink(w: Tensor, threshold: Tensor | float) -> Tensor:
+    """`w` where it is above the threshold, else zero, in the continuous form of MemAE."""
+    above = w - threshold
+    return F.relu(above) * w / (above.abs() + TINY)
+
+
+@dataclass(frozen=True)
+class Shrinkage:
+    """How similarities (..., n) become the weights of a read."""
+
+    kind: Literal["gumbel", "hard", "none"] = "gumbel"
+    of: Literal["softmax", "similarity"] = "softmax"
+    """What is shrunk: the softmax, or the raw similarities as eq. 1 is written."""
+    k: int = 5
+    topk: TopK = "paper"
+    threshold: float = 0.0025
+
+    def __call__(self, similarity: Tensor) -> Tensor:
+        raw = self.of == "similarity"
+        if self.kind == "gumbel" and not raw:
+            return gumbel_shrink(similarity, self.k, self.topk)
+        soft = similarity.softmax(-1)
+        if self.kind == "gumbel":
+            return soft + (keep_top(similarity, self.k, self.topk) - soft).detach()
+        weights = similarity if raw else soft
+        if self.kind == "none":
+            return weights
+        return F.normalize(hard_shrink(weights, self.threshold), p=1, dim=-1, eps=TINY)
+
+
+def read(tokens: Tensor, slots: Tensor, shrink: Shrinkage) -> Tensor:
+    """Each token (b, p, d) as a weighted sum of the slots (r, n, d) of its region, by dot-product
+    similarity."""
+    regions = slots.shape[0]
+    query = rearrange(tokens, "b (r q) d -> (b q) r d", r=regions)
+    with torch.autocast(tokens.device.type, enabled=False):  # ranking slots needs the precision
+        query, slots = at_least_float32(query), at_least_float32(slots)
+        weights = shrink(torch.einsum("brd,rnd->brn", query, slots))
+        found = torch.einsum("brn,rnd->brd", weights, slots).to(tokens.dtype)
+    return rearrange(found, "(b q) r d -> b (r q) d", b=tokens.shape[0])
+
+
+def _random_slots(regions: int, slots: int, width: int) -> Tensor:
+    return torch.empty(regions, slots, width).uniform_(-(width**-0.5), width**-0.5)
+
+
+class MemoryQueue(nn.Module):
+    """Copies of past features, first in first out. Reading gives no gradient to the slots."""
+
+    slots: Tensor
+    pointer: Tensor
+    ranks: Ranks = ALONE
+    pending: Tensor | None = None
+    """Tokens of the last forward pass in training, which `commit` will store."""
+
+    def __init__(self, regions: int, slots: int, width: int, shrink: Shrinkage) -> None:
+        super().__init__()
+        self.shrink = shrink
+        self.register_buffer("slots", _random_slots(regions, slots, width))
+        self.register_buffer("pointer", torch.zeros((), dtype=torch.long))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(b, p, d) -> (b, p, d)."""
+        if not self.training:
+            return read(tokens, self.slots, self.shrink)
+        self.pending = tokens.detach()
+        # A copy, because `commit` may overwrite the slots before the backward pass has used them.
+        return read(tokens, self.slots.clone(), self.shrink)
+
+    @torch.no_grad()
+    def commit(self) -> None:
+        """Stores the pending tokens of all ranks over the oldest slots; of more tokens than slots,
+        the last."""
+        assert self.pending is not None, "commit() follows a forward pass in training mode"
+        regions, size, _ = self.slots.shape
+        tokens = self.ranks.gather(self.pending)
+        rows = rearrange(tokens, "b (r q) d -> r (b q) d", r=regions)
+        count = rows.shape[1]
+        order = torch.arange(max(count - size, 0), count, device=rows.device)
+        index = (self.pointer + order) % size
+        self.slots.index_copy_(1, index, rows[:, -size:].to(self.slots.dtype))
+        self.pointer.add_(count).remainder_(size)
+
+
+class MemoryMatrix(nn.Module):
+    """Slots that are learned by gradient descent (MemAE)."""
+
+    def __init__(self, regions: int, slots: int, width: int, shrink: Shrinkage) -> None:
+        super().__init__()
+        self.shrink = shrink
+        self.slots = nn.Parameter(_random_slots(regions, slots, width))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(b, p, d) -> (b, p, d)."""
+        return read(tokens, self.slots, self.shrink)

@@ -1,0 +1,76 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from squid.nn.conv import BatchNorm, upsample2
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 4), (1, 5, 1, 1), (3, 2, 5, 7)])
+def test_upsample2_is_the_bilinear_doubling(shape):
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    expected = F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
+    torch.testing.assert_close(upsample2(x), expected, rtol=1e-14, atol=1e-14)
+    upstream = torch.randn_like(expected)
+    (ours,) = torch.autograd.grad(upsample2(x), x, upstream)
+    (theirs,) = torch.autograd.grad(expected, x, upstream)
+    torch.testing.assert_close(ours, theirs, rtol=1e-13, atol=1e-13)
+
+
+def test_upsample2_keeps_channels_last():
+    x = torch.randn(2, 8, 4, 4).to(memory_format=torch.channels_last)
+    assert upsample2(x).is_contiguous(memory_format=torch.channels_last)
+
+
+class TwinRanks:
+    """A second rank that holds the given images; what it would contribute is computed here."""
+
+    alone = False
+
+    def __init__(self, others: torch.Tensor) -> None:
+        self.others = others
+
+    def mean(self, x: torch.Tensor) -> torch.Tensor:
+        dims = (0, 2, 3)
+        theirs = torch.stack((self.others.mean(dims), self.others.square().mean(dims)))
+        return (x + theirs) / 2
+
+    def gather(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat((x, x))
+
+
+def test_batch_norm_over_ranks_equals_one_joint_batch():
+    x = torch.randn(6, 3, 4, 4, dtype=torch.float64, requires_grad=True)
+    joint, ours = nn.BatchNorm2d(3).double(), BatchNorm(3).double()
+    ours.load_state_dict(joint.state_dict())
+    ours.ranks = TwinRanks(x[3:])
+    expected, actual = joint(x)[:3], ours(x[:3])
+    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+    for key, value in joint.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[key], value, rtol=1e-12, atol=1e-12)
+    upstream = torch.randn_like(expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(actual, x, upstream)[0],
+        torch.autograd.grad(expected, x, upstream)[0],
+        rtol=1e-10,
+        atol=1e-10,
+    )
+
+
+def test_image_statistics_are_those_of_a_batch_of_one_and_leave_no_trace():
+    norm = BatchNorm(3)
+    nn.init.normal_(norm.weight)
+    x = torch.randn(4, 3, 5, 5)
+    before = {key: value.clone() for key, value in norm.state_dict().items()}
+    together = norm(x, "image")
+    for key, value in norm.state_dict().items():
+        assert torch.equal(value, before[key])
+    alone = torch.cat([norm(image[None], "batch") for image in x])
+    torch.testing.assert_close(together, alone)
+
+
+def test_mode_decides_between_batch_and_running_statistics():
+    norm = BatchNorm(2)
+    x = torch.randn(4, 2, 3, 3) + 5
+    assert norm.train()(x).mean().abs() < 1e-5
+    assert norm.eval()(x).mean() > 1
