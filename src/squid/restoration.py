@@ -25,8 +25,9 @@ from squid.metrics import GroupAuc, auc, per_group_auc
 
 TRUSTED = 0.97
 """Share of clean held-out cells that a reader must read right for its word to count."""
-_LEGIBLE = 14  # pixels of a cell's side, as the reader sees it
+_LEGIBLE = 28  # pixels of a cell's side, as the reader sees it
 _LESSONS = 12_000  # cells that a reader is trained on, at most
+_FAINT = 0.2  # of a digit's usual contrast: less is no digit, whatever its edges resemble
 
 Mask = NDArray[np.bool_]
 
@@ -68,25 +69,30 @@ class DigitMeasures(Config):
 
 @dataclass(frozen=True)
 class Reader:
-    """Tells in which cell a digit belongs; it always names one, so 1 in 9 is chance."""
+    """Tells in which cell a digit belongs; of what has the contrast of a digit it always names one,
+    so that 1 in 9 is chance."""
 
     classifier: SVC
-    accuracy: float
-    """On clean cells of the test images."""
+    faintest: float
+    """Standard deviation of pixels below which a cell counts as empty."""
 
     def right(self, images: Tensor) -> Mask:
         """(n, 1, h, w) -> (n, 9): whether each cell shows the digit that belongs there."""
-        return _right(self.classifier, images)
+        places = self.classifier.predict(_strokes(images)).reshape(len(images), len(DIGITS))
+        return np.asarray((places == np.arange(len(DIGITS))) & (_contrast(images) > self.faintest))
+
+    def accuracy(self, images: ImageSet) -> float:
+        """Share of the untouched cells that it reads right."""
+        return float(self.right(_unit(images))[_untouched(images)].mean())
 
 
-def train_reader(splits: Splits, seed: int = 0) -> Reader:
-    """A reader taught by the healthy training images and tried on the clean test cells."""
-    cells = _legible(_unit(splits.train.normals))
-    lessons, first = np.unique(cells, axis=0, return_index=True)
+def train_reader(images: ImageSet, seed: int = 0) -> Reader:
+    """A reader taught by healthy images; how good it is, others must tell."""
+    healthy = _unit(images.normals)
+    lessons = _strokes(healthy)
     chosen = np.random.default_rng(seed).permutation(len(lessons))[:_LESSONS]
-    classifier = SVC(C=10.0).fit(lessons[chosen], first[chosen] % len(DIGITS))
-    right = _right(classifier, _unit(splits.test))
-    return Reader(classifier, float(right[_untouched(splits.test)].mean()))
+    classifier = SVC(C=10.0).fit(lessons[chosen], chosen % len(DIGITS))
+    return Reader(classifier, _FAINT * float(np.median(_contrast(healthy))))
 
 
 def measure_digits(
@@ -104,7 +110,8 @@ def measure_digits(
     The reader is trained here unless one is given, as several calls on the same splits should.
     """
     test, untouched = splits.test, _untouched(splits.test)
-    reader = reader or train_reader(splits, seed)
+    reader = reader or train_reader(splits.train, seed)
+    accuracy = reader.accuracy(test)
     apply = partial(_apply, device=device, batch_size=batch_size)
     images = _noisy(_unit(test), noise, seed)
     findings = test.findings or ("",) * len(test)
@@ -120,8 +127,8 @@ def measure_digits(
         kinds_alone=grouped(alone),
         localisation={kind: localisation(maps, untouched) for kind, maps in heat.items()},
         restoration=restored,
-        reader_accuracy=reader.accuracy,
-        trusted=reader.accuracy >= TRUSTED,
+        reader_accuracy=accuracy,
+        trusted=accuracy >= TRUSTED,
     )
 
 
@@ -165,16 +172,41 @@ def _restored(
     )
 
 
-def _right(classifier: SVC, images: Tensor) -> Mask:
-    places = classifier.predict(_legible(images)).reshape(len(images), len(DIGITS))
-    return np.asarray(places == np.arange(len(DIGITS)))
+def _contrast(images: Tensor) -> NDArray[np.float32]:
+    return np.asarray(split_cells(images).flatten(2).std(2, correction=0).numpy())  # (n, 9)
 
 
-def _legible(images: Tensor) -> NDArray[np.float32]:
-    """Cells as rows of pixels, (n, 1, h, w) -> (n * 9, d); large ones made smaller."""
+def _strokes(images: Tensor) -> NDArray[np.float32]:
+    """What the reader sees of each cell, (n, 1, h, w) -> (n * 9, d).
+
+    Edges by direction, of a straightened cell and whatever their contrast: plain pixels of MNIST
+    are read too badly (0.95 of clean cells, against 0.98), and blurred ones worse still.
+    """
     cells = split_cells(images).flatten(0, 1)  # (n * 9, 1, h', w')
-    side = min(_LEGIBLE, cells.shape[-1])
-    return np.asarray(F.adaptive_avg_pool2d(cells, side).flatten(1).numpy())
+    cells = _straightened(F.interpolate(cells, (_LEGIBLE, _LEGIBLE), mode="bilinear"))
+    across = cells[..., 1:-1, 2:] - cells[..., 1:-1, :-2]
+    down = cells[..., 2:, 1:-1] - cells[..., :-2, 1:-1]
+    angles = torch.arange(8) * (torch.pi / 4)
+    along = across * angles.cos().view(-1, 1, 1) + down * angles.sin().view(-1, 1, 1)
+    length = (across**2 + down**2).sqrt().clamp_min(1e-6)
+    edges = F.adaptive_avg_pool2d(F.relu(along) ** 2 / length, _LEGIBLE // 4)  # (n * 9, 8, 7, 7)
+    return np.asarray(F.normalize(edges.flatten(1), dim=1).numpy())
+
+
+def _straightened(cells: Tensor) -> Tensor:
+    """Digits (n, 1, s, s) moved to their centre of mass, and their slant taken out."""
+    side = cells.shape[-1]
+    axis = (torch.arange(side) + 0.5) * 2 / side - 1
+    mass = cells[:, 0] + 1e-6  # a blank cell stays where it is
+    mass = mass / mass.sum((1, 2), keepdim=True)
+    x, y = mass.sum(1) @ axis, mass.sum(2) @ axis
+    right, down = axis - x[:, None], axis - y[:, None]  # (n, s)
+    shear = torch.einsum("nij,ni,nj->n", mass, down, right)
+    slant = (shear / torch.einsum("nij,ni->n", mass, down**2)).clamp(-1, 1)
+    one, zero = torch.ones_like(x), torch.zeros_like(x)
+    affine = torch.stack([one, slant, x, zero, one, y], 1).view(-1, 2, 3)
+    grid = F.affine_grid(affine, list(cells.shape), align_corners=False)
+    return F.grid_sample(cells, grid, align_corners=False)
 
 
 def _apply(
