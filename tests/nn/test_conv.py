@@ -3,23 +3,24 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from squid.nn.conv import BatchNorm, upsample2
+from squid.nn.conv import BatchNorm, doubled_by_slices, upsample2
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 4), (1, 5, 1, 1), (3, 2, 5, 7)])
-def test_upsample2_is_the_bilinear_doubling(shape):
+def test_slices_are_the_bilinear_doubling(shape):
     x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     expected = F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
-    torch.testing.assert_close(upsample2(x), expected, rtol=1e-14, atol=1e-14)
+    torch.testing.assert_close(doubled_by_slices(x), expected, rtol=1e-14, atol=1e-14)
     upstream = torch.randn_like(expected)
-    (ours,) = torch.autograd.grad(upsample2(x), x, upstream)
+    (ours,) = torch.autograd.grad(doubled_by_slices(x), x, upstream)
     (theirs,) = torch.autograd.grad(expected, x, upstream)
     torch.testing.assert_close(ours, theirs, rtol=1e-13, atol=1e-13)
 
 
-def test_upsample2_keeps_channels_last():
+@pytest.mark.parametrize("double", [upsample2, doubled_by_slices])
+def test_doubling_keeps_channels_last(double):
     x = torch.randn(2, 8, 4, 4).to(memory_format=torch.channels_last)
-    assert upsample2(x).is_contiguous(memory_format=torch.channels_last)
+    assert double(x).is_contiguous(memory_format=torch.channels_last)
 
 
 class TwinRanks:
