@@ -189,7 +189,7 @@ def test_what_explanations_ask_for():
 def test_scoring_needs_no_teacher():
     method = small().eval()
     images = torch.rand(2, 1, 32, 32)
-    state = {k: v for k, v in method.state_dict().items() if not k.startswith("teacher.")}
+    state = {k: v for k, v in method.state_dict().items() if not k.startswith(Squid.training_only)}
     student_only = small(distillation=False).eval()
     student_only.load_state_dict(state)
     with torch.no_grad():

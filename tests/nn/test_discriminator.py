@@ -50,3 +50,10 @@ def test_levels_halve_the_image_to_at_most_four_cells(size, cells):
     images = torch.rand(2, 1, size, size)
     assert discriminator.features(images).shape[2:] == (cells, cells)
     assert discriminator(images).shape == (2,)
+
+
+def test_logits_are_float32_under_autocast():
+    discriminator = Discriminator(16, width=2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert discriminator(torch.rand(2, 1, 16, 16), "image").dtype == torch.float32
+    assert discriminator.double()(torch.rand(2, 1, 16, 16).double()).dtype == torch.float64

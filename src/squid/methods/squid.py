@@ -47,9 +47,10 @@ class Drawing:
 
 
 class Squid(Method):
-    """The keys of the teacher, which scoring does not need, start with `teacher.`."""
+    """The method of the paper, with a switch for each of its parts."""
 
     Config: ClassVar[type[MethodConfig]] = SquidConfig
+    training_only: ClassVar[tuple[str, ...]] = ("teacher.",)
 
     encoder: Encoder
 

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -41,7 +42,9 @@ class Discriminator(nn.Module):
     def forward(self, images: Tensor, statistics: Statistics | None = None) -> Tensor:
         """(b, 1, h, w) -> (b,). With `image` statistics a logit does not depend on the other
         images."""
-        logits: Tensor = self.head(self.features(images, statistics).flatten(1))
+        features = self.features(images, statistics).flatten(1)
+        with torch.autocast(images.device.type, enabled=False):  # scores are ranked by it
+            logits: Tensor = self.head(features.to(self.head.weight.dtype))
         return logits.squeeze(-1)
 
     def features(self, images: Tensor, statistics: Statistics | None = None) -> Tensor:
