@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from squid.config import Config
+from squid.errors import RunError
 
 Shared = Mapping[str, Any]
 """What one forward pass computed for several objectives."""
@@ -107,6 +109,19 @@ class Method(nn.Module):
     """
 
     Config: ClassVar[type[MethodConfig]]
+    training_only: ClassVar[tuple[str, ...]] = ()
+    """Prefixes of state that scoring does not need (a teacher): kept apart from the model file."""
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Load a state; what is not in it keeps its value, and an empty buffer takes the shape that was fitted."""
+        own = self.state_dict(keep_vars=True)
+        for name, value in state.items():
+            if name in own and own[name].numel() == 0:
+                own[name].data = torch.empty_like(value, device=own[name].device)
+        missing, unknown = self.load_state_dict(dict(state), strict=False)
+        wrong = unknown or [name for name in missing if not name.startswith(self.training_only)]
+        if wrong:
+            raise RunError(f"The weights do not belong to this recipe: '{wrong[0]}' does not match.")
 
     def begin(self, images: int) -> None:
         """Told, before `stages()`, how many training images there are."""

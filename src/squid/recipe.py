@@ -1,0 +1,64 @@
+"""A recipe: the TOML file that fully describes a training."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import Field, SerializeAsAny, field_validator
+
+from squid.config import Config, nearest, override, parse, read_toml
+from squid.data import DATASETS
+from squid.data.base import DataConfig
+from squid.methods import METHODS
+from squid.methods.base import MethodConfig
+from squid.train import TrainConfig
+
+
+class Recipe(Config):
+    """Data, method and training. Every field has a default but the data's name."""
+
+    title: str = ""
+    """What this recipe is for, in one line."""
+    seed: int = 0
+    """Of weights and of every draw of the training; the split has its own in `data.seed`."""
+    false_positive_rate: float = Field(0.1, gt=0, lt=1)
+    """Target for the verdict: its threshold comes from held-out healthy images."""
+    data: SerializeAsAny[DataConfig]
+    method: SerializeAsAny[MethodConfig]
+    train: TrainConfig = TrainConfig()
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _pick_dataset(cls, values: Any) -> Any:
+        return _pick(values, DATASETS, "dataset")
+
+    @field_validator("method", mode="before")
+    @classmethod
+    def _pick_method(cls, values: Any) -> Any:
+        configs = {name: method.Config for name, method in METHODS.items()}
+        return _pick(values, configs, "method")
+
+    def to_toml(self) -> str:
+        """The whole recipe with every default written out; what is unset is left out."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
+    def with_settings(self, settings: Iterable[str]) -> "Recipe":
+        """A copy with overrides such as `method.slots=100`."""
+        values = override(self.model_dump(mode="json"), settings)
+        return parse(Recipe, values, "--set")
+
+
+def read_recipe(path: Path, settings: Iterable[str] = ()) -> Recipe:
+    """A recipe file with dotted overrides put in."""
+    return parse(Recipe, override(read_toml(path), settings), str(path))
+
+
+def _pick(values: Any, known: Mapping[str, type[Config]], what: str) -> Any:
+    if not isinstance(values, Mapping):
+        return values
+    name = values.get("name")
+    if name not in known:
+        hint = nearest(str(name), known) if name else f"known: {', '.join(known)}."
+        raise ValueError(f"there is no {what} '{name}'; {hint}")
+    return known[name].model_validate(values)

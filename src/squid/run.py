@@ -1,0 +1,232 @@
+"""The run folder that a training leaves. It is read and written here only, and nothing else is needed to use a detector.
+
+    recipe.toml          fully resolved         model.safetensors     what scoring needs
+    calibration.json     normals' scores        training.safetensors  the rest (a teacher)
+    metrics.json         of `evaluate`          history.csv           losses and rates per epoch
+    environment.json     versions, seed, data   snapshots.npz         scores at every snapshot
+    resume.pt            while training         report.html, figures/ of `report`
+"""
+
+import csv
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import squid
+from squid.calibration import Calibration
+from squid.data.splits import Splits
+from squid.errors import RunError
+from squid.methods import build
+from squid.methods.base import Method
+from squid.recipe import Recipe, read_recipe
+from squid.train.loop import Epoch, State
+
+
+class Run:
+    """One run folder."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._columns: list[str] | None = None  # of history.csv, once this object has written to it
+
+    @classmethod
+    def open(cls, path: Path | str) -> "Run":
+        """A folder that is there and has a recipe."""
+        run = cls(path)
+        if not (run.path / "recipe.toml").is_file():
+            raise RunError(f"{path} is not a run folder: it has no recipe.toml.")
+        return run
+
+    @classmethod
+    def create(cls, path: Path | str, recipe: Recipe, *, overwrite: bool = False) -> "Run":
+        """A new folder; one with a finished or begun training in it is only replaced when asked."""
+        run = cls(path)
+        if (run.path / "recipe.toml").exists():
+            if not overwrite:
+                raise RunError(
+                    f"{path} already holds a run; choose another --out, add --overwrite to replace it, "
+                    "or --resume to go on with it."
+                )
+            run._clear()
+        run.path.mkdir(parents=True, exist_ok=True)
+        run._write_text("recipe.toml", recipe.to_toml())
+        return run
+
+    def _clear(self) -> None:
+        """Removes what a training writes, and nothing a user may have put there."""
+        for name in ("model.safetensors", "training.safetensors", "calibration.json", "metrics.json", "history.csv",
+                     "environment.json", "snapshots.npz", "resume.pt", "model-card.md", "report.html"):  # fmt: skip
+            (self.path / name).unlink(missing_ok=True)
+
+    @property
+    def name(self) -> str:
+        return self.path.resolve().name
+
+    @property
+    def recipe(self) -> Recipe:
+        return read_recipe(self.path / "recipe.toml")
+
+    # Weights
+
+    def save_method(self, method: Method) -> None:
+        """What scoring needs, and apart from it what only training needs."""
+        state = {name: t.detach().cpu().contiguous() for name, t in method.state_dict().items()}
+        apart = {n for n in state if method.training_only and n.startswith(method.training_only)}
+        self._save_tensors("model.safetensors", {n: t for n, t in state.items() if n not in apart})
+        if apart:
+            self._save_tensors("training.safetensors", {n: state[n] for n in apart})
+
+    def load_method(self) -> Method:
+        """The trained method, on the CPU and in eval mode."""
+        path = self.path / "model.safetensors"
+        if not path.is_file():
+            raise RunError(f"{self.path} holds no trained model yet; finish it with --resume.")
+        method = build(self.recipe.method)
+        state = load_file(path)
+        method.to(next((t.dtype for t in state.values() if t.is_floating_point()), torch.float32))
+        method.restore(state)
+        return method.eval()
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "calibration.json").is_file()
+
+    # The state to resume from
+
+    def save_state(self, state: State) -> None:
+        partial = self.path / "resume.pt.part"
+        torch.save(state, partial)
+        os.replace(partial, self.path / "resume.pt")
+
+    def load_state(self) -> State | None:
+        path = self.path / "resume.pt"
+        if not path.is_file():
+            return None
+        state: State = torch.load(path, map_location="cpu", weights_only=True)
+        return state
+
+    def drop_state(self) -> None:
+        (self.path / "resume.pt").unlink(missing_ok=True)
+
+    # Tables
+
+    def add_history(self, epoch: Epoch) -> None:
+        """One line per epoch; stages with other losses widen the table."""
+        row: dict[str, str | float] = {
+            "stage": epoch.stage, "epoch": epoch.epoch,
+            **{f"rate.{name}": value for name, value in epoch.rates.items()}, **epoch.losses,
+            "seconds": round(epoch.seconds, 3), "images_per_second": round(epoch.images_per_second, 1),
+        }  # fmt: skip
+        if self._columns is None or not row.keys() <= set(self._columns):
+            # A resumed run repeats the epoch it was interrupted in: that line is replaced.
+            place = epoch.stage, str(epoch.epoch)
+            rows = [r for r in self.history if (r["stage"], r["epoch"]) != place]
+            self._columns = list(dict.fromkeys([*(rows[0] if rows else ()), *row]))
+            self._write_history(self._columns, rows)
+        with (self.path / "history.csv").open("a", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, self._columns, restval="").writerow(row)
+
+    def _write_history(self, columns: list[str], rows: list[dict[str, str]]) -> None:
+        with (self.path / "history.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, columns, restval="")
+            writer.writeheader()
+            writer.writerows(rows)
+
+    @property
+    def history(self) -> list[dict[str, str]]:
+        path = self.path / "history.csv"
+        if not path.is_file():
+            return []
+        with path.open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+    def save_snapshots(self, arrays: Mapping[str, np.ndarray]) -> None:
+        with (self.path / "snapshots.npz.part").open("wb") as file:
+            np.savez_compressed(file, **dict(arrays))
+        os.replace(self.path / "snapshots.npz.part", self.path / "snapshots.npz")
+
+    @property
+    def snapshots(self) -> dict[str, np.ndarray] | None:
+        """`epochs` (s,), and per split `validation`, `test`: standardised scores (s, n)."""
+        path = self.path / "snapshots.npz"
+        if not path.is_file():
+            return None
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+
+    def save_calibration(self, calibration: Calibration) -> None:
+        self._write_json("calibration.json", calibration.as_dict())
+
+    @property
+    def calibration(self) -> Calibration:
+        return Calibration.model_validate(self._read_json("calibration.json"))
+
+    def save_metrics(self, metrics: Mapping[str, Any]) -> None:
+        self._write_json("metrics.json", metrics)
+
+    @property
+    def metrics(self) -> dict[str, Any] | None:
+        return self._read_json("metrics.json") if (self.path / "metrics.json").is_file() else None
+
+    def save_environment(self, environment: Mapping[str, Any]) -> None:
+        self._write_json("environment.json", environment)
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        return self._read_json("environment.json")
+
+    def write_model_card(self, text: str) -> None:
+        self._write_text("model-card.md", text)
+
+    # Files
+
+    def _write_text(self, name: str, text: str) -> None:
+        partial = self.path / f"{name}.part"
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, self.path / name)
+
+    def _write_json(self, name: str, values: Mapping[str, Any]) -> None:
+        self._write_text(name, json.dumps(values, indent=2) + "\n")
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        if not path.is_file():
+            raise RunError(f"{self.path} has no {name}: its training is not finished.")
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return values
+
+    def _save_tensors(self, name: str, tensors: dict[str, Tensor]) -> None:
+        partial = self.path / f"{name}.part"
+        save_file(tensors, partial)
+        os.replace(partial, self.path / name)
+
+
+def describe_environment(recipe: Recipe, splits: Splits, device: torch.device) -> dict[str, Any]:
+    """What a number needs beside it to be repeated."""
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return {
+        "version": squid.__version__, "commit": _commit(), "python": platform.python_version(),
+        "torch": torch.__version__, "device": gpu or f"{platform.machine()} CPU", "seed": recipe.seed,
+        "data": splits.fingerprint,
+        "splits": {row.split: {"normal": row.normal, "anomalous": row.anomalous} for row in splits.table()},
+    }  # fmt: skip
+
+
+def _commit() -> str | None:
+    """Of the checkout this package lies in; None for an installed one. `SQUID_COMMIT` speaks where git is absent."""
+    if "SQUID_COMMIT" in os.environ:
+        return os.environ["SQUID_COMMIT"]
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,118 @@
+"""Devices, precision and processes. The only file that knows Lightning Fabric."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Literal, TypeVar
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.plugins.precision.precision import _PRECISION_INPUT_STR
+from torch import Tensor
+from torch import distributed as dist
+
+from squid.errors import ConfigError
+from squid.nn.ranks import ALONE, Ranks
+
+Device = Literal["auto", "cpu", "cuda"]
+Precision = Literal["float32", "bf16"]
+T = TypeVar("T")
+
+_FABRIC_PRECISION: dict[str, _PRECISION_INPUT_STR] = {"float32": "32-true", "bf16": "bf16-mixed"}
+
+
+class Engine:
+    """Where and how a training computes: a device, a precision, and the processes that train together."""
+
+    def __init__(
+        self, device: Device = "auto", *, precision: Precision = "float32", devices: int = 1, nodes: int = 1
+    ) -> None:
+        accelerator = pick_device(device).type
+        if accelerator == "cuda" and devices > torch.cuda.device_count():
+            raise ConfigError(
+                f"{devices} GPUs were asked for and {torch.cuda.device_count()} are here; use --devices."
+            )
+        self._fabric = Fabric(
+            accelerator=accelerator,
+            devices=devices,
+            num_nodes=nodes,
+            strategy="ddp" if devices * nodes > 1 else "auto",
+            precision=_FABRIC_PRECISION[precision],
+        )
+
+    def launch(self) -> None:
+        """Start the other processes, when there are to be several; each runs the same command."""
+        self._fabric.launch()
+
+    @property
+    def device(self) -> torch.device:
+        return self._fabric.device
+
+    @property
+    def rank(self) -> int:
+        return self._fabric.global_rank
+
+    @property
+    def world(self) -> int:
+        return self._fabric.world_size
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and prints."""
+        return self._fabric.is_global_zero
+
+    @property
+    def ranks(self) -> Ranks:
+        return ALONE if self.world == 1 else _ProcessRanks(self.world)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Mixed precision as asked for; blocks raise to float32 what needs it."""
+        return self._fabric.autocast()
+
+    def from_leader(self, make: Callable[[], T]) -> T:
+        """What `make` returns on the leading process, on all of them."""
+        value = make() if self.leads else None
+        return self._fabric.broadcast(value)  # type: ignore[return-value]
+
+
+def pick_device(device: Device) -> torch.device:
+    """`auto` is the GPU where there is one."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("No CUDA device is here; use --device cpu.")
+    wanted = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(wanted)
+
+
+class _ProcessRanks:
+    alone = False
+
+    def __init__(self, world: int) -> None:
+        self._world = world
+
+    def mean(self, x: Tensor) -> Tensor:
+        return _Mean.apply(x, self._world)  # type: ignore[no-untyped-call, no-any-return]
+
+    def gather(self, x: Tensor) -> Tensor:
+        rows = [torch.empty_like(x) for _ in range(self._world)]
+        dist.all_gather(rows, x.contiguous())
+        return torch.cat(rows)
+
+
+class _Mean(torch.autograd.Function):
+    """Mean over processes, with its gradient: each process receives the mean of what all of them ask for."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, world: int) -> Tensor:
+        ctx.world = world
+        return _all_reduce_mean(x, world)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        # The losses of all ranks depend on x through the mean; gradients are averaged over ranks later, so the sum
+        # over ranks of d loss_s / d mean, divided by the number of ranks, is this rank's share.
+        return _all_reduce_mean(gradients[0], ctx.world), None
+
+
+def _all_reduce_mean(x: Tensor, world: int) -> Tensor:
+    total = x.contiguous().clone()
+    dist.all_reduce(total)
+    return total / world

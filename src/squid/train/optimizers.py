@@ -1,0 +1,49 @@
+"""Optimisers and their schedules, from a recipe."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from squid.methods.base import OptimizerConfig
+
+
+def build_optimizer(
+    config: OptimizerConfig, parameters: Sequence[nn.Parameter], *, capturable: bool
+) -> torch.optim.Optimizer:
+    """`capturable` keeps rate and step count on the device, for replay in a CUDA graph."""
+    decay = config.weight_decay
+    lr = torch.tensor(config.lr, device=parameters[0].device) if capturable else config.lr
+    if config.kind == "adam":
+        return torch.optim.Adam(
+            parameters, lr, config.betas, config.eps, decay, fused=capturable, capturable=capturable
+        )
+    if config.kind == "sgd":
+        return torch.optim.SGD(parameters, lr, config.momentum, weight_decay=decay, fused=capturable)
+    return torch.optim.RMSprop(
+        parameters, lr, eps=config.eps, weight_decay=decay, momentum=config.momentum,
+        capturable=capturable,
+    )  # fmt: skip
+
+
+def rate(config: OptimizerConfig, time: float, length: int) -> float:
+    """The learning rate at `time`, counted like `length` (epochs, or steps of a stage counted in steps)."""
+    period = config.period or length
+    final = config.lr if config.final_lr is None else config.final_lr
+    if config.schedule == "cosine":
+        return final + (config.lr - final) * (1 + math.cos(math.pi * time / period)) / 2
+    if config.schedule == "halving":
+        return float(config.lr * 0.5 ** (time // period))
+    if config.schedule == "poly":
+        return float(config.lr * (1 - min(time / period, 1.0)) ** 0.9)
+    return config.lr
+
+
+def set_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
+    """In place where the rate is a tensor, so that captured graphs see it."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(value)
+        else:
+            group["lr"] = value

@@ -1,0 +1,180 @@
+"""One update of a stage in three forms of the same maths: eager, compiled, and replayed as a CUDA graph.
+
+All forms take the same `Draws`, so they see the same images, augmentation and masks. Nothing here waits for the device.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from squid.data.cache import ImageStore
+from squid.errors import ConfigError
+from squid.methods.base import Batch, Objective, Shared, Stage
+from squid.nn.ranks import Ranks
+from squid.train.draws import Draws
+from squid.train.engine import Engine
+from squid.train.optimizers import build_optimizer
+
+P = ParamSpec("P")
+R = TypeVar("R")
+StepForm = Literal["auto", "eager", "compiled", "graphed"]
+Active = tuple[bool, ...]
+"""Which objectives of the stage are updated in a step."""
+
+EAGER_STEPS_BEFORE_CAPTURE = 3
+"""Real steps that fill caches, create optimiser state and let torch.compile finish, before a graph is captured."""
+
+
+def pick_form(form: StepForm, device: torch.device, *, world: int = 1) -> StepForm:
+    """`auto` is the fastest form that works: graphed on one GPU, compiled on several, eager on a CPU."""
+    if form == "auto":
+        if device.type == "cpu":
+            return "eager"
+        return "graphed" if world == 1 else "compiled"
+    if form == "graphed" and device.type != "cuda":
+        raise ConfigError("A graphed step needs a CUDA device; use --step eager.")
+    return form
+
+
+class Step:
+    """Eager or compiled update of one stage; loss terms are summed on the device in `totals`."""
+
+    def __init__(
+        self, stage: Stage, store: ImageStore, engine: Engine, *, compiled: bool, capturable: bool
+    ) -> None:
+        self.stage = _compiled(stage) if compiled else stage
+        self.store = store
+        self.engine = engine
+        self.ranks = engine.ranks
+        self.optimizers = [
+            build_optimizer(o.optimizer, o.parameters, capturable=capturable)
+            for o in stage.objectives
+        ]
+        self.totals: dict[str, Tensor] = {}
+
+    def __call__(self, draws: Draws, active: Active) -> None:
+        images = self.store.batch(draws.index, draws.affine)  # (b, 1, h, w)
+        batch = Batch(images, draws.index, draws.noise)
+        objectives = [o for o, on in zip(self.stage.objectives, active, strict=True) if on]
+        with self.engine.autocast():
+            names = frozenset(o.name for o in objectives)
+            shared: Shared = self.stage.shared(batch, names) if self.stage.shared else {}
+        for objective, optimizer, on in zip(
+            self.stage.objectives, self.optimizers, active, strict=True
+        ):
+            if on:
+                keep = self.stage.shared is not None and objective is not objectives[-1]
+                self._update(objective, optimizer, batch, shared, keep_graph=keep)
+
+    def _update(
+        self, objective: Objective, optimizer: torch.optim.Optimizer, batch: Batch, shared: Shared,
+        *, keep_graph: bool,
+    ) -> None:  # fmt: skip
+        with self.engine.autocast():
+            terms = objective.loss(batch, shared)
+        loss = torch.stack([term.float() if term.dtype != torch.float64 else term
+                            for term in terms.values()]).sum()  # fmt: skip
+        gradients = torch.autograd.grad(loss, objective.parameters, retain_graph=keep_graph)
+        average_over_ranks(gradients, self.ranks)
+        for parameter, gradient in zip(objective.parameters, gradients, strict=True):
+            parameter.grad = gradient
+        if objective.optimizer.clip is not None:
+            nn.utils.clip_grad_norm_(objective.parameters, objective.optimizer.clip)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if objective.after is not None:
+            objective.after()
+        for name, term in terms.items():
+            self._total(f"{objective.name}.{name}").add_(term.detach())
+
+    def start_totals(self, values: Mapping[str, float]) -> None:
+        """Sums begin at zero, or at `values`; in place, because captured graphs add to these tensors."""
+        for name in self.totals.keys() | values.keys():
+            self._total(name).fill_(values.get(name, 0.0))
+
+    def _total(self, name: str) -> Tensor:
+        if name not in self.totals:
+            zero = torch.zeros((), dtype=torch.float64, device=self.engine.device)
+            self.totals[name] = zero
+        return self.totals[name]
+
+
+class GraphedStep(Step):
+    """The compiled update captured once per kind of step and replayed: one launch for everything."""
+
+    def __init__(self, stage: Stage, store: ImageStore, engine: Engine) -> None:
+        super().__init__(stage, store, engine, compiled=True, capturable=True)
+        self._eager_steps: dict[tuple[Active, int], int] = {}
+        self._graphs: dict[tuple[Active, int], tuple[torch.cuda.CUDAGraph, Draws]] = {}
+        self._stream = torch.cuda.Stream(engine.device)
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, draws: Draws, active: Active) -> None:
+        key = active, len(draws.index)
+        done = self._eager_steps.get(key, 0)
+        if done < EAGER_STEPS_BEFORE_CAPTURE:
+            self._eager_steps[key] = done + 1
+            self._warm_up(draws, active)
+        else:
+            if key not in self._graphs:
+                self._graphs[key] = self._capture(draws, active)
+            graph, static = self._graphs[key]
+            for target, source in zip(static.tensors(), draws.tensors(), strict=True):
+                target.copy_(source)
+            graph.replay()
+
+    def _warm_up(self, draws: Draws, active: Active) -> None:
+        current = torch.cuda.current_stream()
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            super().__call__(draws, active)
+        current.wait_stream(self._stream)
+
+    def _capture(self, draws: Draws, active: Active) -> tuple[torch.cuda.CUDAGraph, Draws]:
+        static = Draws(
+            draws.index.clone(),
+            None if draws.affine is None else draws.affine.clone(),
+            {name: values.clone() for name, values in draws.noise.items()},
+        )
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            super().__call__(static, active)
+        return graph, static
+
+
+def make_step(form: StepForm, stage: Stage, store: ImageStore, engine: Engine) -> Step:
+    """The step of a stage in the form asked for."""
+    form = pick_form(form, engine.device, world=engine.world)
+    if form == "graphed":
+        return GraphedStep(stage, store, engine)
+    return Step(stage, store, engine, compiled=form == "compiled", capturable=False)
+
+
+def _compiled(stage: Stage) -> Stage:
+    objectives = tuple(
+        replace(o, loss=_compile(o.loss)) if o.compilable else o for o in stage.objectives
+    )
+    return replace(stage, objectives=objectives, shared=stage.shared and _compile(stage.shared))
+
+
+def _compile(function: Callable[P, R]) -> Callable[P, R]:
+    return torch.compile(function, dynamic=False)
+
+
+def average_over_ranks(gradients: Sequence[Tensor], ranks: Ranks) -> None:
+    """In place: the gradient of the joint batch, from those of equal shares of it."""
+    if ranks.alone:
+        return
+    joint = ranks.mean(torch.cat([g.flatten() for g in gradients]))
+    for gradient, mean in zip(gradients, joint.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(mean.view_as(gradient))
+
+
+def join_ranks(method: nn.Module, ranks: Ranks) -> None:
+    """Give the blocks that mix images of a batch (batch normalisation, the queue) the other processes."""
+    for module in method.modules():
+        if hasattr(module, "ranks"):
+            module.ranks = ranks
