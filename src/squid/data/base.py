@@ -30,9 +30,13 @@ class DataConfig(Config):
         """Random numbers of this seed; each `stream` has its own."""
         return np.random.default_rng([self.seed, *stream])
 
+    def contaminant_count(self, normals: int) -> int:
+        """How many anomalous images beside so many normals make up `contamination`."""
+        return round(self.contamination / (1.0 - self.contamination) * normals)
+
     def contaminants(self, normals: int, available: int) -> np.ndarray:
         """Which of the `available` anomalous training images join so many normals."""
-        wanted = round(self.contamination / (1.0 - self.contamination) * normals)
+        wanted = self.contaminant_count(normals)
         if self.contamination and wanted > available:
             raise DataError(
                 f"contamination = {self.contamination:g} needs {wanted} anomalous training images, "

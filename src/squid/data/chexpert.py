@@ -1,8 +1,8 @@
 """CheXpert (Irvin et al., AAAI 2019): the PA frontal images of `CheXpert-v1.0[-small]/train.csv`.
 
 The paper tests on 250 normal and 250 abnormal images taken from the training set, with at least 10
-of each of 12 findings. Its list is not public, so ours is drawn with a fixed seed, and by patient: a
-patient with an image in one split has none in another.
+of each of 12 findings. Its list is not public, so ours is drawn with a fixed seed, and by patient:
+one who has an image in one split has none in another.
 """
 
 import csv

@@ -55,7 +55,7 @@ class DigitAnatomy(DataConfig):
         digits = self._digits(size)
         train = self._draw(digits, "train", self.train, NORMAL)
         if self.contamination:
-            wanted = len(self.contaminants(self.train, available=2**31))
+            wanted = self.contaminant_count(self.train)
             train = join(train, self._draw(digits, "train", wanted, ANOMALOUS))
         validation = self._draw_both(digits, "validation", self.validation)
         test = self._draw_both(digits, "test", self.test)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from squid.data.arrays import read_arrays, to_gray
 from squid.data.image import read_many
 from squid.data.listing import image_files, natural, subfolders
-from squid.data.medmnist import to_gray
 from squid.errors import DataError
 
 BUNDLED = "sklearn"
@@ -80,16 +80,12 @@ def _fit(images: np.ndarray, side: int) -> Tensor:
 
 
 def _read_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        with np.load(path) as arrays:
-            pairs = [pair for pair in ARRAYS if pair[0] in arrays and pair[1] in arrays]
-            images = [to_gray(arrays[pictures]) for pictures, _ in pairs]
-            classes = [arrays[labels].reshape(-1) for _, labels in pairs]
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} is not a readable npz file ({error}).") from None
+    arrays = read_arrays(path)
+    pairs = [pair for pair in ARRAYS if pair[0] in arrays and pair[1] in arrays]
     if not pairs:
         raise DataError(f"{path} holds no pair of arrays such as x_train and y_train.")
-    return np.concatenate(images), np.concatenate(classes)
+    images = [to_gray(arrays[pictures]) for pictures, _ in pairs]
+    return np.concatenate(images), np.concatenate([arrays[k].reshape(-1) for _, k in pairs])
 
 
 def _read_idx_folder(folder: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,6 @@
 """Any folder of images.
 
-Recognised, in this order: `data.json` beside `images/` (split -> class -> file names); split folders
+Recognised, in this order: `data.json` beside `images/` (split -> class -> names); split folders
 `train`, `valid|val`, `test`, each with class folders or flat; class folders (`normal`, `abnormal`;
 `good`, `Ungood`; `NORMAL`, `PNEUMONIA`; `normal_256` ...); and a flat folder, all normal. Beside a
 folder of normal images every other class folder holds anomalies, named by the folder.
@@ -22,8 +22,8 @@ from squid.data.splits import ImageSet, Splits, check, digests, draw_groups, emp
 from squid.errors import DataError
 
 SPLITS = {"train": "train", "valid": "validation", "val": "validation", "test": "test"}
-NORMAL_NAMES = ("normal", "normals", "good", "healthy", "0")
-ANOMALOUS_NAMES = ("abnormal", "anomalous", "anomaly", "bad", "ungood", "pneumonia", "1")
+NORMAL_NAMES = ("normal", "normals", "good", "healthy")
+ANOMALOUS_NAMES = ("abnormal", "anomalous", "anomaly", "bad", "ungood", "pneumonia")
 
 Entry = tuple[Path, str]
 """A file and its finding, '' for normal."""
@@ -94,19 +94,22 @@ class Folder(DataConfig):
         try:
             table: Any = json.loads((root / "data.json").read_text(encoding="utf-8"))
             return {
-                SPLITS[split]: [
-                    (root / "images" / name, "" if self._is(kind, self.normal_names) else kind)
-                    for kind, names in classes.items()
-                    if isinstance(names, list)  # unlabelled images are kept in a table of their own
-                    for name in names
-                ]
-                for split, classes in table.items()
-                if split in SPLITS
+                "train": self._named(root, table["train"]),
+                "test": self._named(root, table["test"]),
             }
-        except (ValueError, AttributeError, TypeError) as error:
+        except (ValueError, AttributeError, TypeError, KeyError) as error:
             raise DataError(
-                f"{root / 'data.json'} is not split -> class -> names: {error}."
+                f"{root / 'data.json'} is not train and test -> class -> file names ({error})."
             ) from None
+
+    def _named(self, root: Path, classes: dict[str, Any]) -> list[Entry]:
+        """Class '0' is normal here; what is not labelled lies in a table of its own."""
+        return [
+            (root / "images" / name, "" if kind == "0" else self._finding(kind, has_normal=True))
+            for kind, names in classes.items()
+            if isinstance(names, list)
+            for name in names
+        ]
 
     def _listing(self, entries: list[Entry]) -> Listing:
         names = tuple(self._name(path) for path, _ in entries)
@@ -135,10 +138,11 @@ class Folder(DataConfig):
         """No split is given: hold out normals to validate and, beside anomalies, to test."""
         anomalous = images.anomalous
         mixed = _of_patients(images.normals, anomalous)
-        train, validation = self._hold_out(images.normals.select(~mixed), 0)
+        normals = images.normals.select(~mixed)
+        train, validation = self._hold_out(normals, 0)
         if len(anomalous) == 0:
             return Splits(self.contaminate(train, None), validation, anomalous, official=False)
-        train, held = self._hold_out(train, 1)
+        train, held = self._hold_out(train, 1, share_of=len(normals))
         chosen = self.contaminants(len(train), len(anomalous))
         added = anomalous.select(chosen)
         others = anomalous.select(np.setdiff1d(np.arange(len(anomalous)), chosen))
@@ -162,17 +166,17 @@ class Folder(DataConfig):
         train = self.contaminate(normals, anomalous)
         return Splits(train, validation, test, official=True, warnings=tuple(warnings))
 
-    def _hold_out(self, normals: ImageSet, stream: int) -> tuple[ImageSet, ImageSet]:
+    def _hold_out(
+        self, normals: ImageSet, stream: int, share_of: int | None = None
+    ) -> tuple[ImageSet, ImageSet]:
         """Those left and those held out; a patient, or copies of one image, stay together."""
         if len(normals) < 2:
             raise DataError(f"{self.root} has {len(normals)} normal images; at least 2 are needed.")
         groups = normals.patients or digests(normals)
-        count = max(1, round(self.holdout * len(normals)))
+        count = max(1, round(self.holdout * (share_of or len(normals))))
         held = draw_groups(groups, count, self.rng(0, stream))
         if not held.any():
-            raise DataError(
-                f"holdout = {self.holdout:g} of {self.root} holds no patient; raise it."
-            )
+            raise DataError(f"holdout = {self.holdout:g} of {self.root} is no one; raise it.")
         return normals.select(~held), normals.select(held)
 
 

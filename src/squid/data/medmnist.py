@@ -6,13 +6,10 @@ from typing import Literal
 
 import numpy as np
 
+from squid.data.arrays import read_arrays, to_gray
 from squid.data.base import DataConfig, Progress
 from squid.data.image import resize_all
 from squid.data.splits import ANOMALOUS, NORMAL, ImageSet, Splits, check, digests
-from squid.errors import DataError
-
-LUMA = np.array([0.299, 0.587, 0.114])
-"""Gray of red, green and blue (ITU-R 601), as Pillow weighs them."""
 
 
 class MedMnist(DataConfig):
@@ -27,20 +24,17 @@ class MedMnist(DataConfig):
     normal_label: int = 0
 
     def load(self, size: int, progress: Progress | None = None) -> Splits:
-        if not self.root.is_file():
-            raise DataError(f"There is no file {self.root}; give the path of a MedMNIST npz.")
-        with np.load(self.root) as arrays:
-            given, validation, test = (
-                self._part(arrays, part, size) for part in ("train", "val", "test")
-            )
+        parts = ("train", "val", "test")
+        needed = [f"{part}_{what}" for part in parts for what in ("images", "labels")]
+        arrays = read_arrays(self.root, *needed)
+        given, validation, test = (self._part(arrays, part, size) for part in parts)
         given, warnings = _without_copies(given, validation, test)
         train = self.contaminate(given.normals, given.anomalous)
         return check(Splits(train, validation, test, official=True, warnings=warnings))
 
     def _part(self, arrays: Mapping[str, np.ndarray], part: str, size: int) -> ImageSet:
-        if f"{part}_images" not in arrays or f"{part}_labels" not in arrays:
-            raise DataError(f"{self.root} has no {part}_images and {part}_labels as MedMNIST has.")
-        kinds = np.asarray(arrays[f"{part}_labels"]).reshape(len(arrays[f"{part}_labels"]), -1)
+        kinds = arrays[f"{part}_labels"]
+        kinds = kinds.reshape(len(kinds), -1)  # (n, labels)
         single = kinds.shape[1] == 1
         normal = np.asarray(kinds[:, 0] == self.normal_label if single else ~kinds.any(axis=1))
         labels = np.where(normal, NORMAL, ANOMALOUS).astype(np.int64)
@@ -52,18 +46,6 @@ class MedMnist(DataConfig):
                 "" if ok else _finding(kind) for ok, kind in zip(normal, kinds, strict=True)
             ),
         )
-
-
-def to_gray(images: np.ndarray) -> np.ndarray:
-    """(n, h, w) or (n, h, w, 3) uint8 -> (n, h, w) uint8."""
-    if images.ndim == 3:
-        return images
-    if images.ndim != 4 or images.shape[-1] not in (1, 3):
-        raise DataError(f"Images of shape {images.shape} are neither gray nor colour.")
-    if images.shape[-1] == 1:
-        return images[..., 0]
-    gray: np.ndarray = np.round(images @ LUMA).astype(np.uint8)
-    return gray
 
 
 def _finding(kinds: np.ndarray) -> str:

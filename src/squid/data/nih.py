@@ -6,16 +6,17 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from squid.data.arrays import read_arrays, to_gray
 from squid.data.base import DataConfig, Progress
 from squid.data.image import resize_all
-from squid.data.splits import ANOMALOUS, ImageSet, Splits, check
+from squid.data.splits import ANOMALOUS, NORMAL, ImageSet, Splits, check
 from squid.errors import DataError
 
 NO_FINDING = "No Finding"
 
 
 class Nih(DataConfig):
-    """NIH PA: trains on images without finding of one group of patients and holds two others out."""
+    """NIH PA: trains on images without finding of one group of patients; two are held out."""
 
     name: Literal["nih"] = "nih"
     root: Path
@@ -47,14 +48,11 @@ class Nih(DataConfig):
 
 def _read(root: Path, size: int) -> ImageSet:
     path = root / "nih_pa.npz" if root.is_dir() else root
-    if not path.is_file():
-        raise DataError(f"There is no {path}.")
-    with np.load(path) as arrays:
-        findings = tuple("" if label == NO_FINDING else str(label) for label in arrays["labels"])
-        return ImageSet(
-            pixels=resize_all(arrays["images"], size),
-            labels=arrays["abnormal"].astype(np.int64) * ANOMALOUS,
-            names=tuple(arrays["names"].tolist()),
-            patients=tuple(str(patient) for patient in arrays["patient"]),
-            findings=findings,
-        )
+    arrays = read_arrays(path, "images", "abnormal", "names", "patient", "labels")
+    return ImageSet(
+        pixels=resize_all(to_gray(arrays["images"]), size),
+        labels=np.where(arrays["abnormal"], ANOMALOUS, NORMAL).astype(np.int64),
+        names=tuple(arrays["names"].tolist()),
+        patients=tuple(str(patient) for patient in arrays["patient"]),
+        findings=tuple("" if label == NO_FINDING else str(label) for label in arrays["labels"]),
+    )

@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
+from squid.data.arrays import read_arrays, to_gray
 from squid.data.base import DataConfig, Progress
 from squid.data.image import resize_all
 from squid.data.listing import (
@@ -124,12 +125,9 @@ def _read_npz(root: Path, part: str) -> ImageSet:
     """Both classes of the official train or test part, at the size of the file."""
     images, labels, names = [], [], []
     for kind, label in CLASSES.items():
-        path = root / f"{part}_{kind}.npz"
-        if not path.is_file():
-            raise DataError(f"{path} is missing; ZhangLab needs its four npz files.")
-        with np.load(path) as arrays:
-            images.append(arrays["images"])
-            names += arrays["names"].tolist()
+        arrays = read_arrays(root / f"{part}_{kind}.npz", "images", "names")
+        images.append(to_gray(arrays["images"]))
+        names += arrays["names"].tolist()
         labels += [label] * len(images[-1])
     stacked = np.concatenate(images)
     return ImageSet(

@@ -1,0 +1,150 @@
+"""The layouts that people keep their images in."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from squid.data.folder import Folder
+from squid.data.listing import natural
+from squid.errors import DataError
+
+Counts = list[tuple[int, int]]
+
+
+def write(root: Path, *names: str) -> None:
+    """A different random picture under each name."""
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rng = np.random.default_rng(list(name.encode()))
+        PIL.Image.fromarray(rng.integers(0, 256, size=(8, 8), dtype=np.uint8)).save(path)
+
+
+def many(folder: str, n: int) -> list[str]:
+    return [f"{folder}/{i}.png" for i in range(n)]
+
+
+def counts(root: Path, **fields: object) -> Counts:
+    splits = Folder.model_validate({"root": root, **fields}).load(8)
+    return [(row.normal, row.anomalous) for row in splits.table()]
+
+
+def test_flat_folder_is_normal_and_a_share_is_held_out(tmp_path: Path) -> None:
+    write(tmp_path, *many(".", 6), *many("ward/a", 4))
+    assert counts(tmp_path) == [(8, 0), (2, 0), (0, 0)]
+    assert counts(tmp_path, holdout=0.4) == [(6, 0), (4, 0), (0, 0)]
+
+
+@pytest.mark.parametrize(
+    "kinds", [("normal", "abnormal"), ("good", "bad"), ("NORMAL", "PNEUMONIA")]
+)
+def test_class_folders_test_on_all_anomalies(tmp_path: Path, kinds: tuple[str, str]) -> None:
+    write(tmp_path, *many(kinds[0], 10), *many(kinds[1], 5))
+    assert counts(tmp_path) == [(6, 0), (2, 0), (2, 5)]
+
+
+@pytest.mark.parametrize(
+    ("valid", "kinds"),
+    [
+        ("valid", ("normal", "abnormal")),
+        ("val", ("normal_256", "pneumonia_256")),
+        ("valid", ("good", "Ungood")),
+        ("val", ("NORMAL", "PNEUMONIA")),
+    ],
+)
+def test_given_splits_are_kept(tmp_path: Path, valid: str, kinds: tuple[str, str]) -> None:
+    normal, anomalous = kinds
+    write(tmp_path, *many(f"train/{normal}", 5))
+    for part in (valid, "test"):
+        write(tmp_path, *many(f"{part}/{normal}", 2), *many(f"{part}/{anomalous}", 3))
+    assert counts(tmp_path) == [(5, 0), (2, 3), (2, 3)]
+    assert Folder(root=tmp_path).load(8).official
+
+
+def test_named_anomalies_are_findings_and_validation_is_held_out(tmp_path: Path) -> None:
+    write(tmp_path, *many("train/good", 5), *many("test/good", 2), *many("test/crack/deep", 3))
+    splits = Folder(root=tmp_path).load(8)
+    assert [tuple(row)[1:3] for row in splits.table()] == [(4, 0), (1, 0), (2, 3)]
+    assert splits.test.findings is not None
+    assert sorted(splits.test.findings) == ["", "", "crack", "crack", "crack"]
+
+
+def test_data_json_names_the_files(tmp_path: Path) -> None:
+    write(tmp_path, *many("images", 9))
+    table = {
+        "train": {"0": [f"{i}.png" for i in range(5)], "unlabeled": {"0": ["8.png"]}},
+        "test": {"0": ["5.png"], "1": ["6.png", "7.png"]},
+    }
+    (tmp_path / "data.json").write_text(json.dumps(table))
+    assert counts(tmp_path) == [(4, 0), (1, 0), (1, 2)]
+    (tmp_path / "data.json").write_text("{}")
+    with pytest.raises(DataError, match=r"data\.json is not train and test"):
+        counts(tmp_path)
+
+
+def test_anomalous_training_images_need_contamination(tmp_path: Path) -> None:
+    write(tmp_path, *many("train/normal", 10), *many("train/abnormal", 6), *many("test/normal", 2))
+    assert counts(tmp_path)[0] == (8, 0)
+    assert "6 anomalous training images were left out." in Folder(root=tmp_path).load(8).warnings
+    assert counts(tmp_path, contamination=0.2)[0] == (8, 2)
+    with pytest.raises(DataError, match="needs 12 anomalous"):
+        counts(tmp_path, contamination=0.6)
+
+
+def test_contamination_of_healthy_images_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, *many("any", 10))
+    with pytest.raises(DataError, match="'folder' has 0"):
+        counts(tmp_path, contamination=0.2)
+
+
+def test_copies_of_an_image_stay_in_one_split(tmp_path: Path) -> None:
+    write(tmp_path, *many(".", 10))
+    for i in range(10):
+        (tmp_path / f"copy{i}.png").write_bytes((tmp_path / f"{i}.png").read_bytes())
+    for seed in range(5):
+        assert counts(tmp_path, seed=seed) == [(16, 0), (4, 0), (0, 0)]
+
+
+def test_patients_stay_together(tmp_path: Path) -> None:
+    write(tmp_path, *[f"normal/p{i % 6}-{i}.png" for i in range(24)], "abnormal/p0-99.png")
+    splits = Folder(root=tmp_path, patient=r"(p\d+)-").load(8)
+    train, validation, test = (set(images.patients or ()) for _, images in splits.items())
+    assert train | validation | test == {f"p{i}" for i in range(6)}
+    assert "p0" in test
+    assert not train & validation | train & test | validation & test
+    with pytest.raises(DataError, match="finds no group"):
+        Folder(root=tmp_path, patient="ward(.)").load(8)
+
+
+def test_unreadable_files_are_named_and_refused_or_skipped(tmp_path: Path) -> None:
+    write(tmp_path, *many(".", 5))
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    (tmp_path / ".hidden.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"broken\.png is not a readable image"):
+        Folder(root=tmp_path).load(8)
+    splits = Folder(root=tmp_path, unreadable="skip").load(8)
+    assert len(splits.train) + len(splits.validation) == 5
+    assert "broken.png" in splits.warnings[0]
+
+
+def test_a_test_set_without_known_anomalies_is_told(tmp_path: Path) -> None:
+    write(tmp_path, *many("train", 5), *many("test/odd", 2))
+    assert any("No test image" in warning for warning in Folder(root=tmp_path).load(8).warnings)
+
+
+def test_empty_and_missing_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="There is no image"):
+        counts(tmp_path)
+    with pytest.raises(DataError, match="There is no folder"):
+        counts(tmp_path / "absent")
+    write(tmp_path, "one.png")
+    with pytest.raises(DataError, match="at least 2"):
+        counts(tmp_path)
+
+
+def test_order_is_natural() -> None:
+    names = ["b10", "b9", "a", "B2", "1", "10", "2"]
+    assert [p.name for p in natural(map(Path, names))] == ["1", "2", "10", "a", "B2", "b9", "b10"]

@@ -1,0 +1,155 @@
+"""Every kind of file becomes one gray image in [0, 1] or one clear error."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from squid.data import image as module
+from squid.data.image import read_image, read_many, resize
+from squid.errors import DataError
+
+RAMP = np.arange(48, dtype=np.uint8).reshape(6, 8) * 5
+
+
+def encode(array: np.ndarray | PIL.Image.Image, kind: str = "PNG", **options: object) -> bytes:
+    picture = PIL.Image.fromarray(array) if isinstance(array, np.ndarray) else array
+    buffer = io.BytesIO()
+    picture.save(buffer, format=kind, **options)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "BMP"])
+def test_gray_bytes_are_kept_exactly(kind: str) -> None:
+    image = read_image(encode(RAMP, kind))
+    assert image.pixels.dtype == torch.float32
+    assert torch.equal(image.pixels, torch.from_numpy(RAMP.astype(np.float32) / 255)[None])
+    assert image.steps == ()
+
+
+def test_sixteen_bits_are_scaled_to_one() -> None:
+    image = read_image(encode(np.array([[0, 32768, 65535]], dtype=np.uint16)))
+    assert image.pixels[0, 0].tolist() == pytest.approx([0.0, 32768 / 65535, 1.0])
+    assert image.steps == ("16 bit scaled",)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "LA", "1"])
+def test_colour_palette_and_bits_become_gray(mode: str) -> None:
+    white = PIL.Image.new("L", (5, 4), 255).convert(mode)
+    image = read_image(encode(white))
+    assert image.pixels.shape == (1, 4, 5)
+    assert image.pixels.min() == 1.0
+    assert image.steps == (f"gray from {mode}",)
+
+
+def test_exif_orientation_turns_the_image() -> None:
+    exif = PIL.Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees clockwise
+    picture = PIL.Image.new("L", (32, 16), 0)
+    picture.paste(255, (0, 0, 32, 8))
+    image = read_image(encode(picture, "JPEG", quality=95, exif=exif))
+    assert image.pixels.shape == (1, 32, 16)
+    assert image.pixels[0, :, 12:].min() > 0.9
+    assert image.pixels[0, :, :4].max() < 0.1
+    assert image.steps == ("turned as its EXIF orientation says",)
+
+
+def test_truncated_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "half.jpeg"
+    data = encode(np.tile(RAMP, (20, 20)), "JPEG")
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(DataError, match=r"half\.jpeg is not a readable image"):
+        read_image(path)
+
+
+def test_missing_file_foreign_format_and_dicom_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"absent\.png cannot be read"):
+        read_image(tmp_path / "absent.png")
+    with pytest.raises(DataError, match="not a PNG, JPEG, TIFF, BMP file"):
+        read_image(encode(RAMP, "GIF"))
+    with pytest.raises(DataError, match="DICOM file, which is not supported yet"):
+        read_image(bytes(128) + b"DICM" + bytes(64))
+
+
+def test_caps_are_checked_before_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encode(RAMP)
+    monkeypatch.setattr(module, "MAX_PIXELS", 47)
+    with pytest.raises(DataError, match="has 8 x 6 pixels, more than 47"):
+        read_image(data)
+    monkeypatch.setattr(module, "MAX_BYTES", len(data) - 1)
+    with pytest.raises(DataError, match="MiB"):
+        read_image(data)
+
+
+def test_decompression_bomb_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 40)
+    with pytest.raises(DataError, match="decompression bomb"):
+        read_image(encode(RAMP))
+
+
+SAMPLES = [encode(np.tile(RAMP, (3, 3)), kind) for kind in ("PNG", "JPEG", "TIFF", "BMP")] + [
+    encode(np.arange(64, dtype=np.uint16).reshape(8, 8) * 999)
+]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    sample=st.sampled_from(SAMPLES),
+    keep=st.floats(0.0, 1.0),
+    changes=st.lists(st.tuples(st.floats(0.0, 0.999), st.integers(0, 255)), max_size=8),
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow tells of corrupt tags
+def test_broken_bytes_give_an_image_or_a_data_error(
+    sample: bytes, keep: float, changes: list[tuple[float, int]]
+) -> None:
+    data = bytearray(sample)
+    for place, value in changes:
+        data[int(place * len(data))] = value
+    try:
+        image = read_image(bytes(data[: int(keep * len(data)) + 1]), "upload")
+    except DataError:
+        return
+    assert image.pixels.shape[0] == 1
+    assert image.pixels.min() >= 0.0
+    assert image.pixels.max() <= 1.0
+
+
+def test_resize_equals_pillow_and_leaves_the_right_size_alone() -> None:
+    pixels = torch.from_numpy(RAMP)[None]
+    expected = PIL.Image.fromarray(RAMP).resize((5, 5), PIL.Image.Resampling.BICUBIC)
+    assert np.array_equal(resize(pixels, 5)[0].numpy(), np.array(expected))
+    assert torch.equal(resize(pixels.float() / 255, 5), resize(pixels, 5))
+    square = pixels[:, :, :6]
+    assert torch.equal(resize(square, 6), square)
+
+
+def test_reading_keeps_order_reports_progress_and_skips(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{i}.png" for i in range(12)]
+    for i, path in enumerate(paths):
+        path.write_bytes(encode(np.full((6, 8), i, dtype=np.uint8)))
+    paths[3].write_bytes(b"nothing")
+    seen: list[tuple[int, int]] = []
+    reading = read_many(paths, 4, on_error="skip", progress=lambda *step: seen.append(step))
+    assert reading.pixels[:, 0, 0, 0].tolist() == [0, 1, 2, *range(4, 12)]
+    assert reading.kept == (0, 1, 2, *range(4, 12))
+    assert [name for name, _ in reading.skipped] == [str(paths[3])]
+    assert seen == [(i + 1, 12) for i in range(12)]
+    with pytest.raises(DataError, match=r"3\.png"):
+        read_many(paths, 4)
+
+
+def test_originals_become_the_published_128_pixel_images(shared: Path) -> None:
+    folder = shared / "data" / "zhanglab_originals"
+    for part, kind in (("train", "normal"), ("test", "normal"), ("test", "pneumonia")):
+        files = sorted((folder / part / kind.upper()).iterdir())
+        with np.load(shared / "data" / "zhanglab128" / f"{part}_{kind}.npz") as arrays:
+            places = [arrays["names"].tolist().index(path.name) for path in files]
+            expected = arrays["images"][places].astype(int)
+        difference = np.abs(read_many(files, 128).pixels[:, 0].numpy().astype(int) - expected)
+        assert difference.max() <= 1  # JPEG decoders may differ by one
+        assert difference.mean() < 0.01

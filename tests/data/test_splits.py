@@ -1,0 +1,99 @@
+"""Nothing leaks between splits, and a fingerprint sees every change."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from squid.data.splits import NORMAL, ImageSet, Splits, check, draw_groups, join
+from squid.errors import DataError
+
+
+def images(start: int, n: int = 4, patients: tuple[str, ...] | None = None) -> ImageSet:
+    values = torch.arange(start, start + n, dtype=torch.uint8)
+    return ImageSet(
+        pixels=values[:, None, None, None].expand(n, 1, 2, 2).contiguous(),
+        labels=np.arange(n) % 2,
+        names=tuple(f"image{start + i}" for i in range(n)),
+        patients=patients,
+    )
+
+
+def splits(official: bool = False) -> Splits:
+    return Splits(images(0), images(10), images(20), official)
+
+
+def test_select_takes_masks_and_places_in_order() -> None:
+    chosen = images(0, patients=("a", "b", "c", "d")).select([3, 1])
+    assert chosen.names == ("image3", "image1")
+    assert chosen.pixels[:, 0, 0, 0].tolist() == [3, 1]
+    assert chosen.patients == ("d", "b")
+    normals = images(0).normals
+    assert normals.names == ("image0", "image2")
+    assert (normals.labels == NORMAL).all()
+
+
+def test_lengths_and_names_are_checked() -> None:
+    with pytest.raises(ValueError, match="3 labels for 4 names"):
+        replace(images(0), labels=np.zeros(3, dtype=np.int64))
+    with pytest.raises(DataError, match="same name"):
+        replace(images(0), names=("a", "a", "b", "c"))
+
+
+def test_the_same_pixels_in_two_splits_name_both_images() -> None:
+    copy = replace(images(2), names=("p", "q", "r", "s"))
+    with pytest.raises(DataError, match=r"'p' of test .* 'image2' of train"):
+        check(replace(splits(), test=copy))
+
+
+def test_copies_inside_one_split_are_allowed() -> None:
+    twice = join(images(0), replace(images(0), names=("p", "q", "r", "s")))
+    assert check(replace(splits(), train=twice)).warnings == ()
+
+
+def test_a_patient_in_two_splits_is_an_error_or_an_official_warning() -> None:
+    train = images(0, patients=("ann", "bob", "cem", "cem"))
+    test = images(20, patients=("dora", "bob", "eve", "eve"))
+    leaking = replace(splits(), train=train, test=test)
+    with pytest.raises(DataError, match="1 patients are in train and in test, for example 'bob'"):
+        check(leaking)
+    (warning,) = check(replace(leaking, official=True)).warnings
+    assert "'bob'" in warning
+
+
+def test_nothing_to_train_on_is_an_error() -> None:
+    with pytest.raises(DataError, match="no normal image"):
+        check(replace(splits(), train=images(0).select([])))
+
+
+def test_table_counts_images_and_patients() -> None:
+    train = images(0, patients=("ann", "bob", "cem", "cem"))
+    rows = replace(splits(), train=train).table()
+    assert rows[0] == ("train", 2, 2, 3)
+    assert rows[2] == ("test", 2, 2, None)
+
+
+@pytest.mark.parametrize("what", ["pixels", "labels", "names", "split"])
+def test_the_fingerprint_sees_every_change(what: str) -> None:
+    before = splits()
+    test = before.test
+    pixels = test.pixels.clone()
+    pixels[1, 0, 1, 1] += 1
+    after = {
+        "pixels": replace(before, test=replace(test, pixels=pixels)),
+        "labels": replace(before, test=replace(test, labels=1 - test.labels)),
+        "names": replace(before, test=replace(test, names=("a", "b", "c", "d"))),
+        "split": replace(before, test=before.validation, validation=test),
+    }[what]
+    assert after.fingerprint != before.fingerprint
+    assert splits().fingerprint == before.fingerprint
+
+
+def test_groups_are_drawn_whole() -> None:
+    groups = ["a"] * 3 + ["b"] * 2 + list("cdefgh")
+    mask = draw_groups(groups, 5, np.random.default_rng(0))
+    assert mask.sum() == 5
+    held = {group for group, is_held in zip(groups, mask, strict=True) if is_held}
+    left = {group for group, is_held in zip(groups, mask, strict=True) if not is_held}
+    assert not held & left
