@@ -2,10 +2,20 @@
 
 from squid.config import nearest
 from squid.errors import ConfigError
+from squid.methods.auto_encoder import AutoEncoder
 from squid.methods.base import Method, MethodConfig
+from squid.methods.memae import MemAE
+from squid.methods.mnad import Mnad
+from squid.methods.patch_memae import PatchMemAE
 from squid.methods.squid import Squid
+from squid.methods.vae import Vae
 
 METHODS: dict[str, type[Method]] = {
+    "auto_encoder": AutoEncoder,
+    "vae": Vae,
+    "memae": MemAE,
+    "mnad": Mnad,
+    "patch_memae": PatchMemAE,
     "squid": Squid,
 }
 

@@ -1,0 +1,40 @@
+"""The auto-encoder: what a small code cannot hold is not drawn, and anomalies are not held."""
+
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from squid.methods.base import MethodConfig, OptimizerConfig
+from squid.methods.reconstruction import Count, ReconstructionConfig, ReconstructionMethod
+from squid.nn.autoencoder import DenseDecoder, DenseEncoder, to_signed
+
+
+class AutoEncoderConfig(ReconstructionConfig):
+    """Defaults are those of MedIAnomaly (Cai et al. 2024), whose images have 64 pixels a side."""
+
+    name: Literal["auto_encoder"] = "auto_encoder"
+    channels: tuple[Count, ...] = (16, 32, 64, 64)
+    hidden: Count = 1024
+    """Units of the layer between the convolutions and the code."""
+    latent: Count = 16
+    """Length of the code. A large one lets anomalies through."""
+    epochs: Count = 250
+    batch_size: int = 64
+    optimizer: OptimizerConfig = OptimizerConfig(lr=1e-3)
+
+
+class AutoEncoder(ReconstructionMethod):
+    """Convolutions, a short code, and back; trained on the squared error."""
+
+    Config: ClassVar[type[MethodConfig]] = AutoEncoderConfig
+
+    def __init__(self, config: AutoEncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        network = config.size, config.channels, config.hidden, config.latent
+        self.encoder = DenseEncoder(*network)
+        self.decoder = DenseDecoder(*network)
+
+    def redraw(self, images: Tensor) -> Tensor:
+        drawing: Tensor = self.decoder(self.encoder(to_signed(images)))
+        return drawing

@@ -1,0 +1,53 @@
+"""Patch-MemAE (SQUID, appendix): one MemAE for each position of a patch, evaluated together."""
+
+from typing import ClassVar, Literal
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from squid.methods.base import Batch, MethodConfig, Shared
+from squid.methods.memae import MemorySettings, memory_loss, memory_network
+from squid.methods.reconstruction import Count, ReconstructionMethod
+from squid.nn.autoencoder import to_signed
+from squid.nn.patches import merge, split
+
+
+class PatchMemAEConfig(MemorySettings):
+    """MemAE's settings, for each of the networks."""
+
+    name: Literal["patch_memae"] = "patch_memae"
+    grid: Count = 2
+    """The image is cut into grid x grid patches."""
+
+    @property
+    def multiple(self) -> int:
+        return super().multiple * self.grid
+
+
+class PatchMemAE(ReconstructionMethod):
+    """Networks that share nothing. The mean error over positions is that over the whole drawing."""
+
+    Config: ClassVar[type[MethodConfig]] = PatchMemAEConfig
+
+    def __init__(self, config: PatchMemAEConfig) -> None:
+        super().__init__()
+        self.config: PatchMemAEConfig = config
+        self.networks = nn.ModuleList(memory_network(config) for _ in range(config.grid**2))
+
+    def loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
+        """Sums over positions, so that each network's gradient is that of training it alone."""
+        weight = self.config.entropy_weight
+        pairs = zip(self.networks, self._patches(batch.images), strict=True)
+        terms = [memory_loss(network, patches, weight) for network, patches in pairs]
+        return {name: torch.stack([term[name] for term in terms]).sum() for name in terms[0]}
+
+    def redraw(self, images: Tensor) -> Tensor:
+        pairs = zip(self.networks, self._patches(images), strict=True)
+        drawings = torch.stack([network(patches)[0] for network, patches in pairs])
+        return merge(rearrange(drawings, "p b c h w -> (b p) c h w"), self.config.grid)
+
+    def _patches(self, images: Tensor) -> Tensor:
+        """(b, 1, h, w) in [0, 1] -> (p, b, 1, h / grid, w / grid) in [-1, 1], by position."""
+        patches = split(to_signed(images), self.config.grid)
+        return rearrange(patches, "(b p) c h w -> p b c h w", b=images.shape[0])

@@ -1,0 +1,85 @@
+"""What the methods have in common that redraw an image and look at the squared error."""
+
+from typing import Annotated, Self
+
+import torch.nn.functional as F
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from squid.methods.base import (
+    Batch,
+    Method,
+    MethodConfig,
+    Objective,
+    OptimizerConfig,
+    Shared,
+    Stage,
+)
+from squid.nn.autoencoder import to_signed, to_unit
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class ReconstructionConfig(MethodConfig):
+    """One objective over one network."""
+
+    channels: tuple[Count, ...]
+    """Of the encoder's levels; the decoder mirrors them."""
+    epochs: Count
+    batch_size: Annotated[int, Field(ge=2)]
+    """At least two, for batch normalisation."""
+    optimizer: OptimizerConfig
+
+    @property
+    def multiple(self) -> int:
+        """What `size` must be a multiple of: every level halves the map."""
+        return int(2 ** len(self.channels))
+
+    @model_validator(mode="after")
+    def _check_size(self) -> Self:
+        if self.size < 1 or self.size % self.multiple:
+            raise ValueError(f"size {self.size} must be a multiple of {self.multiple}.")
+        return self
+
+
+class ReconstructionMethod(Method):
+    """Redraws images in [-1, 1]; the heatmap is the squared error of a pixel, the score its mean."""
+
+    config: ReconstructionConfig
+
+    def stages(self) -> tuple[Stage, ...]:
+        config = self.config
+        objective = Objective(
+            name="reconstruction",
+            parameters=tuple(self.parameters()),
+            loss=self.loss,
+            optimizer=config.optimizer,
+            after=self.after_update,
+        )
+        stage = Stage(
+            name="train",
+            objectives=(objective,),
+            batch_size=config.batch_size,
+            epochs=config.epochs,
+        )
+        return (stage,)
+
+    def loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
+        """Named, weighted terms."""
+        return {"error": F.mse_loss(self.redraw(batch.images), to_signed(batch.images))}
+
+    def after_update(self) -> None:
+        """After each update of the parameters."""
+
+    def redraw(self, images: Tensor) -> Tensor:
+        """(b, 1, h, w) in [0, 1] -> the drawing (b, 1, h, w), about [-1, 1] but unbounded."""
+        raise NotImplementedError
+
+    def score(self, images: Tensor) -> Tensor:
+        return self.heatmap(images).mean((1, 2))
+
+    def heatmap(self, images: Tensor) -> Tensor:
+        return (images - to_unit(self.redraw(images))).square().squeeze(1)
+
+    def reconstruct(self, images: Tensor) -> Tensor:
+        return to_unit(self.redraw(images)).clamp(0.0, 1.0)
