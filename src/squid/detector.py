@@ -13,7 +13,7 @@ from torch import Tensor
 from squid import explain
 from squid.calibration import Calibration, calibrate
 from squid.data.cache import ImageStore
-from squid.data.image import Reading, read_many, resize
+from squid.data.image import read_many, resize
 from squid.data.listing import image_files
 from squid.data.splits import Splits
 from squid.errors import DataError
@@ -83,7 +83,15 @@ class Detector:
             splits.train.pixels, engine.device, budget_bytes=device_budget(engine.device),
             interpolation=augment.interpolation if augment else "nearest",
         )  # fmt: skip
-        train(method, store, recipe.train, seed=recipe.seed, engine=engine, monitor=monitor, state=state)
+        train(
+            method,
+            store,
+            recipe.train,
+            seed=recipe.seed,
+            engine=engine,
+            monitor=monitor,
+            state=state,
+        )
         kind: Device = "cuda" if engine.device.type == "cuda" else "cpu"
         return cls.calibrated(method, recipe, splits, device=kind)
 
@@ -133,7 +141,9 @@ class Detector:
 
     def reconstruct(self, images: Images) -> NDArray[np.float32] | None:
         """(n, h, w) in [0, 1]: the healthy version the method draws; None where it draws nothing."""
-        drawn = [self.method.reconstruct(batch) for batch in self._batches(self.read(images).pixels)]
+        drawn = [
+            self.method.reconstruct(batch) for batch in self._batches(self.read(images).pixels)
+        ]
         if any(d is None for d in drawn):
             return None
         return torch.cat([d[:, 0].float().cpu() for d in drawn if d is not None]).numpy()
@@ -157,16 +167,7 @@ class Detector:
         progress: Callable[[int, int], None] | None = None,
     ) -> Loaded:  # fmt: skip
         """Files or arrays as this detector's method wants them."""
-        size = self.recipe.method.size
-        if isinstance(images, (str, Path)):
-            images = list_files([images])
-        if isinstance(images, (np.ndarray, Tensor)):
-            pixels = _as_bytes(torch.as_tensor(images), size)
-            return Loaded(pixels, tuple(f"image {i}" for i in range(len(pixels))), ())
-        paths = list_files(images)
-        reading: Reading = read_many(paths, size, on_error=on_error, progress=progress)
-        sources = tuple(str(paths[place]) for place in reading.kept)
-        return Loaded(reading.pixels, sources, reading.skipped)
+        return read_images(images, self.recipe.method.size, on_error=on_error, progress=progress)
 
     def _batches(self, pixels: Tensor) -> Iterator[Tensor]:
         with torch.no_grad():
@@ -179,6 +180,20 @@ def new_method(recipe: Recipe) -> Method:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         return build(recipe.method)
+
+
+def read_images(
+    images: Images, size: int, *, on_error: Literal["raise", "skip"] = "raise",
+    progress: Callable[[int, int], None] | None = None,
+) -> Loaded:  # fmt: skip
+    """Files, folders or arrays as gray bytes of one size."""
+    if isinstance(images, (np.ndarray, Tensor)):
+        pixels = _as_bytes(torch.as_tensor(images), size)
+        return Loaded(pixels, tuple(f"image {i}" for i in range(len(pixels))), ())
+    paths = list_files([images] if isinstance(images, (str, Path)) else images)
+    reading = read_many(paths, size, on_error=on_error, progress=progress)
+    sources = tuple(str(paths[place]) for place in reading.kept)
+    return Loaded(reading.pixels, sources, reading.skipped)
 
 
 def list_files(images: Sequence[str | Path]) -> list[Path]:
@@ -211,7 +226,9 @@ def _as_bytes(pixels: Tensor, size: int) -> Tensor:
     if pixels.ndim != 4 or pixels.shape[1] != 1:
         raise DataError(f"Images of shape {tuple(pixels.shape)} are not gray; give (n, h, w).")
     if not pixels.is_floating_point() and pixels.dtype != torch.uint8:
-        raise DataError(f"Images of type {pixels.dtype} are not known; give uint8, or float in [0, 1].")
+        raise DataError(
+            f"Images of type {pixels.dtype} are not known; give uint8, or float in [0, 1]."
+        )
     if pixels.is_floating_point() and (pixels.min() < 0 or pixels.max() > 1):
         raise DataError("Float images must lie in [0, 1]; divide by their largest possible value.")
     return torch.stack([resize(image.cpu(), size) for image in pixels])

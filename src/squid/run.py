@@ -1,10 +1,10 @@
 """The run folder that a training leaves. It is read and written here only, and nothing else is needed to use a detector.
 
-    recipe.toml          fully resolved         model.safetensors     what scoring needs
-    calibration.json     normals' scores        training.safetensors  the rest (a teacher)
-    metrics.json         of `evaluate`          history.csv           losses and rates per epoch
-    environment.json     versions, seed, data   snapshots.npz         scores at every snapshot
-    resume.pt            while training         report.html, figures/ of `report`
+recipe.toml          fully resolved         model.safetensors     what scoring needs
+calibration.json     normals' scores        training.safetensors  the rest (a teacher)
+metrics.json         of `evaluate`          history.csv           losses and rates per epoch
+environment.json     versions, seed, data   snapshots.npz         scores at every snapshot
+resume.pt            while training         report.html, figures/ of `report`
 """
 
 import csv

@@ -24,7 +24,12 @@ class Engine:
     """Where and how a training computes: a device, a precision, and the processes that train together."""
 
     def __init__(
-        self, device: Device = "auto", *, precision: Precision = "float32", devices: int = 1, nodes: int = 1
+        self,
+        device: Device = "auto",
+        *,
+        precision: Precision = "float32",
+        devices: int = 1,
+        nodes: int = 1,
     ) -> None:
         accelerator = pick_device(device).type
         if accelerator == "cuda" and devices > torch.cuda.device_count():

@@ -107,9 +107,13 @@ def train(
     stages = method.stages()
     with _interrupts() as interrupted:
         for number in range(cursor.stage, len(stages)):
-            trainer = _StageTrainer(method, stages[number], number, store, config, seed, engine, monitor)
+            trainer = _StageTrainer(
+                method, stages[number], number, store, config, seed, engine, monitor
+            )
             optimizers = state["optimizers"] if state and number == cursor.stage else None
-            trainer.run(cursor if number == cursor.stage else _Cursor(number), optimizers, interrupted)
+            trainer.run(
+                cursor if number == cursor.stage else _Cursor(number), optimizers, interrupted
+            )
     method.eval()
     with torch.no_grad():
         method.finalize(_batches(store, 64))
@@ -135,7 +139,9 @@ class _StageTrainer:
         self.epochs = stage.epochs or math.ceil((stage.steps or 0) / self.steps)
         self.saved = time.monotonic()
 
-    def run(self, cursor: _Cursor, optimizers: list[State] | None, interrupted: threading.Event) -> None:
+    def run(
+        self, cursor: _Cursor, optimizers: list[State] | None, interrupted: threading.Event
+    ) -> None:
         for optimizer, saved in zip(self.step.optimizers, optimizers or [], strict=False):
             optimizer.load_state_dict(saved)
         for epoch in range(cursor.epoch, self.epochs):
@@ -152,7 +158,12 @@ class _StageTrainer:
                 self.stage.prepare(_batches(self.store, self.stage.batch_size))
 
     def _epoch(
-        self, epoch: int, start: int, totals: dict[str, float], number: int, interrupted: threading.Event
+        self,
+        epoch: int,
+        start: int,
+        totals: dict[str, float],
+        number: int,
+        interrupted: threading.Event,
     ) -> None:
         self.method.train()
         rates = self._set_rates(epoch)
@@ -192,7 +203,13 @@ class _StageTrainer:
         return rates
 
     def _record(
-        self, epoch: int, step: int, steps: int, start: int, rates: Mapping[str, float], began: float
+        self,
+        epoch: int,
+        step: int,
+        steps: int,
+        start: int,
+        rates: Mapping[str, float],
+        began: float,
     ) -> Epoch:
         """Reads the sums of the losses back from the device, and refuses to go on from one that is not finite."""
         losses = {}

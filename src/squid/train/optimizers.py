@@ -20,7 +20,9 @@ def build_optimizer(
             parameters, lr, config.betas, config.eps, decay, fused=capturable, capturable=capturable
         )
     if config.kind == "sgd":
-        return torch.optim.SGD(parameters, lr, config.momentum, weight_decay=decay, fused=capturable)
+        return torch.optim.SGD(
+            parameters, lr, config.momentum, weight_decay=decay, fused=capturable
+        )
     return torch.optim.RMSprop(
         parameters, lr, eps=config.eps, weight_decay=decay, momentum=config.momentum,
         capturable=capturable,

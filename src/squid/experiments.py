@@ -1,0 +1,226 @@
+"""Recipe -> run -> numbers. One runner, used by `train`, `evaluate` and every table alike."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from squid.data.folder import Folder
+from squid.data.splits import NORMAL, ImageSet, Splits, check, digests, draw_groups
+from squid.detector import Detector, Images, new_method, read_images
+from squid.errors import DataError, RunError
+from squid.methods.base import Method
+from squid.metrics import PAPER, Threshold, evaluate, normals, per_group_auc
+from squid.recipe import Recipe, read_recipe
+from squid.restoration import measure_digits
+from squid.run import Run, describe_environment
+from squid.train import Engine, Epoch, Monitor
+from squid.train.loop import State
+
+Rule = Literal["normals", "paper"]
+
+
+class Quiet:
+    """A monitor that keeps nothing."""
+
+    def progress(self, now: Epoch) -> None: ...
+    def epoch(self, done: Epoch) -> None: ...
+    def snapshot(self, epoch: int) -> None: ...
+    def save(self, state: State) -> None: ...
+
+
+class Recorder:
+    """A monitor that writes the run folder, and passes on to another (a progress bar)."""
+
+    def __init__(
+        self, run: Run, method: Method, splits: Splits, recipe: Recipe, beside: Monitor
+    ) -> None:
+        self.run, self.beside = run, beside
+        self._method, self._splits, self._recipe = method, splits, recipe
+        saved = run.snapshots or {}
+        self._epochs: list[int] = saved["epochs"].tolist() if saved else []
+        self._scores = {name: list(saved.get(name, [])) for name in ("validation", "test")}
+
+    def progress(self, now: Epoch) -> None:
+        self.beside.progress(now)
+
+    def epoch(self, done: Epoch) -> None:
+        self.run.add_history(done)
+        self.beside.epoch(done)
+
+    def snapshot(self, epoch: int) -> None:
+        """Scores of both evaluation splits in standard deviations of the training images' scores.
+
+        The test split is scored, not looked at: no choice is made from it.
+        """
+        device: Literal["cuda", "cpu"] = (
+            "cuda" if next(self._method.parameters()).is_cuda else "cpu"
+        )
+        detector = Detector.calibrated(self._method, self._recipe, self._splits, device=device)
+        mean, std = detector.calibration.mean, detector.calibration.std or 1.0
+        self._epochs.append(epoch)
+        for name, scores in self._scores.items():
+            images: ImageSet = getattr(self._splits, name)
+            scores.append((detector.score(images.pixels) - mean) / std)
+        self.run.save_snapshots(
+            {"epochs": np.array(self._epochs), **{n: np.stack(s) for n, s in self._scores.items()}}
+        )
+        self.beside.snapshot(epoch)
+
+    def save(self, state: State) -> None:
+        self.run.save_state(state)
+        self.beside.save(state)
+
+
+def train_run(
+    recipe: Recipe, out: Path, *, engine: Engine, monitor: Monitor | None = None, splits: Splits | None = None,
+    resume: bool = False, overwrite: bool = False,
+) -> Detector:  # fmt: skip
+    """Train a recipe into a run folder; `resume` goes on with an interrupted one to the same weights."""
+    run = Run.open(out) if resume else None
+    if run is not None:
+        recipe = run.recipe
+    engine.launch()
+    if run is None:
+        made = engine.from_leader(lambda: _created(out, recipe, overwrite))
+        if isinstance(made, RunError):
+            raise made
+    run = Run(out)
+    splits = splits or recipe.data.load(recipe.method.size)
+    method = new_method(recipe)
+    beside = monitor or Quiet()
+    recorder = Recorder(run, method, splits, recipe, beside) if engine.leads else Quiet()
+    state = run.load_state() if resume else None
+    if engine.leads:
+        run.save_environment(describe_environment(recipe, splits, engine.device))
+    detector = Detector.fit(
+        recipe, splits, engine=engine, monitor=recorder, method=method, state=state
+    )
+    if engine.leads:
+        run.save_method(method)
+        run.save_calibration(detector.calibration)
+        run.write_model_card(_model_card(run))
+        run.drop_state()
+    return detector
+
+
+def _model_card(run: Run) -> str:
+    """What a reader of the folder must know before trusting it."""
+    recipe, environment, calibration = run.recipe, run.environment, run.calibration
+    training = environment["splits"]["train"]
+    return f"""# {recipe.title or run.name}
+
+- Method: {recipe.method.name}, {recipe.method.size} x {recipe.method.size} pixels, seed {recipe.seed}
+- Trained on: {recipe.data.name}, {training["normal"]} healthy and {training["anomalous"]} anomalous images, fingerprint {environment["data"]}
+- Thresholds: from {calibration.heldout} {calibration.source}; no anomalous image was used
+- Made by: squid {environment["version"]}, commit {environment["commit"]}, torch {environment["torch"]}, {environment["device"]}
+
+Scores hold for images like those it was trained on: another hospital, machine or age group needs its own calibration.
+A probability of 0.5 is the average healthy image; it is not a chance of disease.
+For research use only; not a medical device.
+"""
+
+
+def _created(out: Path, recipe: Recipe, overwrite: bool) -> RunError | None:
+    try:
+        Run.create(out, recipe, overwrite=overwrite)
+    except RunError as error:
+        return error
+    return None
+
+
+def evaluate_run(
+    out: Path, *, rule: Rule = "normals", device: Literal["auto", "cpu", "cuda"] = "auto",
+    splits: Splits | None = None, noise: float = 0.1,
+) -> dict[str, Any]:  # fmt: skip
+    """Score the test split of the run's recipe; the numbers are also written to the run folder."""
+    run = Run.open(out)
+    detector = Detector.load(out, device=device)
+    recipe = run.recipe
+    splits = splits or recipe.data.load(recipe.method.size)
+    _refuse_other_data(run, splits)
+    test = splits.test
+    if not len(test):
+        raise DataError(f"The recipe of {out} has no test images; give its data a test split.")
+    scores = detector.score(test.pixels)
+    rate = recipe.false_positive_rate
+    threshold = PAPER if rule == "paper" else normals(detector.calibration.threshold(rate), rate)
+    result = {
+        "rule": rule, "data": recipe.data.name, "method": recipe.method.name, "seed": recipe.seed,
+        "fingerprint": splits.fingerprint, **summarise(scores, test, threshold),
+        **_digit_measures(detector, splits, noise),
+        "scores": {"name": list(test.names), "score": scores.tolist(), "label": test.labels.tolist(),
+                   "finding": list(test.findings or [])},
+    }  # fmt: skip
+    run.save_metrics(result)
+    return result
+
+
+def summarise(
+    scores: NDArray[np.float64], images: ImageSet, threshold: Threshold
+) -> dict[str, Any]:
+    """Every metric with its interval, and the AUC of each finding that has enough images."""
+    metrics = evaluate(scores, images.labels, threshold=threshold).as_dict()
+    groups = {}
+    if images.findings is not None:
+        found = per_group_auc(scores, images.labels, images.findings)
+        groups = {name: group.model_dump(mode="json") for name, group in found.items()}
+    return {"metrics": metrics, "findings": groups}
+
+
+def _digit_measures(detector: Detector, splits: Splits, noise: float) -> dict[str, Any]:
+    """DigitAnatomy knows every anomaly's place and kind, so more can be measured, also under noise."""
+    if splits.test.cells is None:
+        return {}
+    with torch.no_grad():
+        measures = [
+            measure_digits(detector.method, splits, noise=std, device=detector.device).as_dict()
+            for std in (0.0, noise)
+        ]
+    return {"digits": measures}
+
+
+def _refuse_other_data(run: Run, splits: Splits) -> None:
+    trained_on = run.environment.get("data")
+    if trained_on not in (None, splits.fingerprint):
+        raise DataError(
+            f"The data of {run.path} changed since its training (fingerprint {splits.fingerprint}, then "
+            f"{trained_on}); restore it or train again."
+        )
+
+
+def fit(
+    images: Images, *, recipe: Recipe | Path | str, out: Path | str | None = None, device: Literal["auto", "cpu", "cuda"] = "auto",
+) -> Detector:  # fmt: skip
+    """Train on healthy images (a folder, files or an array); a tenth of them is held out for the thresholds.
+
+    The recipe says how; its data section is not used.
+    """
+    given = recipe if isinstance(recipe, Recipe) else read_recipe(Path(recipe))
+    splits = _own_splits(images, given)
+    engine = Engine(device, precision=given.train.precision)
+    if out is not None:
+        return train_run(given, Path(out), engine=engine, splits=splits)
+    return Detector.fit(given, splits, engine=engine, monitor=Quiet())
+
+
+def _own_splits(images: Images, recipe: Recipe) -> Splits:
+    if isinstance(images, (str, Path)) and Path(images).is_dir():
+        return Folder(root=Path(images), seed=recipe.seed).load(recipe.method.size)
+    loaded = read_images(images, recipe.method.size)
+    labels = np.full(len(loaded.sources), NORMAL)
+    given = ImageSet(loaded.pixels, labels, loaded.sources)
+    rng = np.random.default_rng(recipe.seed)
+    held = draw_groups(digests(given), max(1, len(given) // 10), rng)
+    nothing = given.select([])
+    return check(Splits(given.select(~held), given.select(held), nothing, official=False))
+
+
+def mean_over_snapshots(
+    scores: Mapping[str, NDArray[np.float64]], split: str
+) -> NDArray[np.float64]:
+    """(n,) mean of the standardised scores over all snapshots: smooth, and made without a label."""
+    return np.asarray(scores[split].mean(axis=0))
