@@ -3,7 +3,7 @@
 from typing import ClassVar, Literal
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from squid.methods.base import Batch, MethodConfig, OptimizerConfig, Shared
 from squid.methods.reconstruction import Count, ReconstructionConfig, ReconstructionMethod
@@ -51,9 +51,7 @@ def memory_network(config: MemorySettings) -> MemoryAutoEncoder:
     return MemoryAutoEncoder(config.channels, slots=config.slots, threshold=config.threshold)
 
 
-def memory_loss(
-    network: MemoryAutoEncoder, signed: Tensor, entropy_weight: float
-) -> dict[str, Tensor]:
+def memory_loss(network: nn.Module, signed: Tensor, entropy_weight: float) -> dict[str, Tensor]:
     """The squared error, and the entropy of the weights, which makes reads sparse."""
     drawing, weights = network(signed)
     return {

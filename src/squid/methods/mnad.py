@@ -112,16 +112,13 @@ def _encoder(channels: tuple[int, ...]) -> nn.Sequential:
 
 
 def _decoder(channels: tuple[int, ...]) -> nn.Sequential:
-    """From twice the encoder's bottleneck, each doubling followed by two convolutions, to [-1, 1]."""
+    """From cells beside their reads: each doubling with two convolutions after it, to [-1, 1]."""
     *widths, bottleneck = channels
     levels = [*_convolution(2 * bottleneck, bottleneck), *_convolution(bottleneck, bottleneck)]
     inputs = bottleneck
     for width in reversed(widths):
-        levels += [
-            *_doubling(inputs, width),
-            *_convolution(width, width),
-            *_convolution(width, width),
-        ]
+        levels += _doubling(inputs, width)
+        levels += [*_convolution(width, width), *_convolution(width, width)]
         inputs = width
     return nn.Sequential(*levels, conv3x3(inputs, 1), nn.Tanh())
 

@@ -43,7 +43,7 @@ class ReconstructionConfig(MethodConfig):
 
 
 class ReconstructionMethod(Method):
-    """Redraws images in [-1, 1]; the heatmap is the squared error of a pixel, the score its mean."""
+    """Redraws images; the heatmap is the squared error of a pixel, the score its mean."""
 
     config: ReconstructionConfig
 
