@@ -1,0 +1,16 @@
+"""Gaussian smoothing of maps."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def gaussian_blur(maps: Tensor, sigma: float) -> Tensor:
+    """(b, h, w) -> (b, h, w), with a Gaussian of `sigma` pixels; the border mirrors."""
+    radius = min(math.ceil(3 * sigma), *(side - 1 for side in maps.shape[-2:]))
+    steps = torch.arange(-radius, radius + 1, device=maps.device, dtype=maps.dtype)
+    kernel = torch.softmax(-(steps**2) / (2 * sigma**2), 0)
+    padded = F.pad(maps[:, None], (radius,) * 4, mode="reflect")  # (b, 1, h + 2r, w + 2r)
+    return F.conv2d(F.conv2d(padded, kernel.view(1, 1, -1, 1)), kernel.view(1, 1, 1, -1))[:, 0]
