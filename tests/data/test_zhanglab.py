@@ -22,7 +22,7 @@ def test_the_papers_counts(splits: Splits) -> None:
     assert splits.official
 
 
-def test_the_split_is_the_one_of_the_published_results(splits: Splits) -> None:
+def test_the_drawn_split_stays_the_same(splits: Splits) -> None:
     assert splits.fingerprint == "4ebdbbb1b4909755"
 
 
