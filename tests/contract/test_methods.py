@@ -1,0 +1,277 @@
+"""What every method promises. A new line in METHODS is covered here with no new test; where the
+derived settings do not make it small enough, it adds its own to SMALL."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from squid.data.cache import ImageStore
+from squid.methods import METHODS, build
+from squid.methods.base import Batch, Method, Stage
+from squid.metrics import auc
+from squid.train import Engine, Epoch, TrainConfig, train
+from squid.train.draws import Dice
+from squid.train.step import Step
+
+SIZE, BLOCK = 32, 10
+TRAIN, TEST = 64, 24
+
+EVERYWHERE: dict[str, Any] = {
+    "size": SIZE, "batch_size": 16, "epochs": 20, "steps": 80, "width": 8, "hidden": 64,
+}  # fmt: skip
+"""Taken by each method that has such a setting."""
+
+QUICK = {"lr": 2e-3}
+SMALL: dict[str, dict[str, Any]] = {
+    "auto_encoder": {"channels": (8, 16, 16), "latent": 8, "optimizer": QUICK},
+    "vae": {"channels": (8, 16, 16), "latent": 8, "optimizer": QUICK},
+    "memae": {"channels": (8, 16, 16), "slots": 50, "threshold": 0.02, "optimizer": QUICK},
+    "patch_memae": {"channels": (8, 16), "slots": 50, "threshold": 0.02, "optimizer": QUICK},
+    "mnad": {"channels": (8, 16, 16, 32), "optimizer": QUICK},
+    "squid": {"depth": 3, "slots": 16, "matrix_slots": 16, "heads": 2, "discriminator_width": 4},
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """Soft stripes of varying phase; what is anomalous has a bright block somewhere."""
+
+    train: Tensor  # (n, 1, h, w) uint8
+    normal: Tensor  # (n, 1, h, w) in [0, 1]
+    anomalous: Tensor  # (n, 1, h, w) in [0, 1]
+    planted: Tensor  # (n, h, w) bool
+
+    @property
+    def mixed(self) -> Tensor:
+        return torch.cat((self.normal[:3], self.anomalous[:3]))
+
+
+class Silent:
+    """A monitor that tells no one."""
+
+    def progress(self, now: Epoch) -> None: ...
+
+    def epoch(self, done: Epoch) -> None: ...
+
+    def snapshot(self, epoch: int) -> None: ...
+
+    def save(self, state: dict[str, Any]) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    generator = torch.Generator().manual_seed(0)
+    train, normal, anomalous = (stripes(n, generator) for n in (TRAIN, TEST, TEST))
+    corner = torch.randint(0, SIZE - BLOCK, (TEST, 2), generator=generator)
+    place = torch.arange(SIZE)
+    inside = (place >= corner[..., None]) & (place < corner[..., None] + BLOCK)  # (n, 2, side)
+    planted = inside[:, 0, :, None] & inside[:, 1, None, :]
+    anomalous[planted[:, None]] = 1.0
+    return Task((train * 255).to(torch.uint8), normal, anomalous, planted)
+
+
+def stripes(n: int, generator: torch.Generator) -> Tensor:
+    """(n, 1, h, w) between 0.1 and 0.5."""
+    place = torch.linspace(0.0, 1.0, SIZE)
+    phase, gain = torch.rand(2, n, 1, 1, 1, generator=generator)
+    waves = torch.sin(6.0 * (place[:, None] + 0.5 * place) + 2.0 * phase)
+    return 0.3 + (0.1 + 0.1 * gain) * waves
+
+
+@pytest.fixture(scope="module", params=list(METHODS))
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def small(name: str) -> Method:
+    """The method at a size that trains in seconds, with its weights fixed."""
+    fields = METHODS[name].Config.model_fields
+    settings = {key: value for key, value in EVERYWHERE.items() if key in fields}
+    if "backbone" in fields:
+        settings["backbone"] = {"weights": backbone_weights()}
+    settings |= SMALL.get(name, {})
+    torch.manual_seed(0)
+    return build(METHODS[name].Config.model_validate(settings))
+
+
+def backbone_weights() -> str:
+    """The shared VGG16 where it is here; a random one must do without."""
+    shared = os.environ.get("SQUID_SHARED", Path(__file__).resolve().parents[3] / "shared")
+    path = Path(shared) / "weights" / "vgg16_features_imagenet_fp16.safetensors"
+    return str(path) if path.is_file() else "random"
+
+
+@pytest.fixture(scope="module")
+def fitted(name: str, task: Task) -> Method:
+    method = small(name)
+    store, config = ImageStore(task.train, "cpu"), TrainConfig(augment=None)
+    train(method, store, config, seed=0, engine=Engine("cpu"), monitor=Silent())
+    return method
+
+
+@pytest.fixture
+def method(fitted: Method) -> Iterator[Method]:
+    with torch.no_grad():
+        yield fitted
+
+
+# -------------------------------------------------------------------- training
+
+
+def test_builds_from_defaults(name: str) -> None:
+    config = METHODS[name].Config()
+    with torch.device("meta"):
+        method = build(config)
+    assert config.name == name
+    assert isinstance(method, METHODS[name])
+
+
+def test_stages_are_well_formed(name: str) -> None:
+    for stage in begun(name).stages():
+        assert (stage.epochs is None) != (stage.steps is None)
+        listed = [id(p) for objective in stage.objectives for p in objective.parameters]
+        assert len(listed) == len(set(listed)), "two objectives of a stage move one parameter"
+        names = [objective.name for objective in stage.objectives]
+        assert len(names) == len(set(names))
+
+
+def test_noise_runs_over_images(name: str) -> None:
+    """So that ranks can share it."""
+    method = begun(name)
+    for key, spec in method.noise(2).items():
+        doubled = method.noise(4)[key]
+        assert spec.shape[0] % 2 == 0
+        assert doubled.shape == (2 * spec.shape[0], *spec.shape[1:])
+
+
+def test_an_update_is_finite_pure_and_moves_its_parameters_only(name: str, task: Task) -> None:
+    for number, stage in enumerate(begun(name).stages()):
+        for chosen in range(len(stage.objectives)):
+            check_update(name, task, number, chosen)
+
+
+def check_update(name: str, task: Task, number: int, chosen: int) -> None:
+    first, again = (Update(name, task, number, chosen, seed) for seed in (1, 2))
+    assert first.losses
+    assert all(torch.isfinite(loss) for loss in first.losses.values())
+    assert first.losses == again.losses, "a loss draws numbers that are not in Batch.noise"
+    assert first.own <= first.before.keys(), "an objective lists what is not a parameter"
+    assert first.moved <= first.own, "an update reached parameters of another objective"
+    assert len(first.moved) > len(first.own) / 2, "an update left most of its parameters alone"
+    for ours, theirs in zip(first.method.parameters(), again.method.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+class Update:
+    """One objective of a fresh method updated once, from a given state of the global generator."""
+
+    def __init__(self, name: str, task: Task, number: int, chosen: int, seed: int) -> None:
+        self.method = begun(name)
+        stage, store = self.method.stages()[number], ImageStore(task.train, "cpu")
+        prepare(self.method, stage, store)
+        self.before = {id(p): p.detach().clone() for p in self.method.parameters()}
+        step = Step(stage, store, Engine("cpu"), compiled=False, capturable=False)
+        dice = Dice(
+            self.method, None, seed=0, stage=number, images=TRAIN, device=torch.device("cpu")
+        )
+        torch.manual_seed(seed)
+        active = tuple(i == chosen for i in range(len(stage.objectives)))
+        step(dice.draw(0, 0, stage.batch_size), active)
+        self.losses = step.totals
+        self.own = {id(p) for p in stage.objectives[chosen].parameters}
+        now = {id(p): p for p in self.method.parameters()}
+        self.moved = {key for key, p in now.items() if not torch.equal(p, self.before[key])}
+
+
+def begun(name: str) -> Method:
+    method = small(name)
+    method.begin(TRAIN)
+    return method.train()
+
+
+def prepare(method: Method, stage: Stage, store: ImageStore) -> None:
+    if stage.prepare is not None:
+        method.eval()
+        with torch.no_grad():
+            stage.prepare(Batch(*pair, {}) for pair in store.batches(stage.batch_size))
+    method.train()
+
+
+# --------------------------------------------------------------------- scoring
+
+
+def test_scores_are_one_finite_number_an_image(method: Method, task: Task) -> None:
+    scores = method.score(task.mixed)
+    assert scores.shape == (len(task.mixed),)
+    assert scores.isfinite().all()
+    assert not scores.requires_grad
+
+
+def test_scores_do_not_depend_on_chance(method: Method, task: Task) -> None:
+    torch.manual_seed(1)
+    first = method.score(task.mixed)
+    torch.manual_seed(2)
+    assert torch.equal(first, method.score(task.mixed))
+
+
+def test_scores_do_not_depend_on_the_batch(method: Method, task: Task) -> None:
+    images = task.mixed
+    together = method.score(images)
+    order = torch.tensor([4, 0, 5, 2, 1, 3])
+    one_by_one = torch.cat([method.score(image[None]) for image in images])
+    close(method.score(images[order]), together[order])
+    close(one_by_one, together)
+
+
+def test_looking_at_images_changes_nothing(method: Method, task: Task) -> None:
+    before = {key: value.clone() for key, value in method.state_dict().items()}
+    method.score(task.mixed)
+    method.heatmap(task.mixed)
+    method.reconstruct(task.mixed)
+    after = method.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+    assert not any(module.training for module in method.modules())
+    assert all(parameter.grad is None for parameter in method.parameters())
+
+
+def test_a_restored_method_scores_the_same(name: str, method: Method, task: Task) -> None:
+    state = method.state_dict()
+    kept = {key: t for key, t in state.items() if not key.startswith(method.training_only)}
+    restored = small(name).eval()
+    restored.restore(kept)
+    restored.to(memory_format=torch.channels_last)  # the layout decides the last bits
+    assert torch.equal(restored.score(task.mixed), method.score(task.mixed))
+
+
+def test_learns_to_tell_a_planted_anomaly(method: Method, task: Task) -> None:
+    scores = method.score(torch.cat((task.normal, task.anomalous)))
+    assert auc(scores.numpy(), [0] * TEST + [1] * TEST) > 0.75
+
+
+def test_heatmaps_point_at_the_anomaly(method: Method, task: Task) -> None:
+    heatmap = method.heatmap(task.anomalous)
+    if heatmap is None:
+        pytest.skip("has no map of its own")
+    assert heatmap.shape == task.planted.shape
+    assert heatmap.isfinite().all()
+    assert heatmap[task.planted].mean() > heatmap[~task.planted].mean()
+
+
+def test_reconstructions_are_images(method: Method, task: Task) -> None:
+    drawn = method.reconstruct(task.normal)
+    if drawn is None:
+        pytest.skip("draws nothing")
+    assert drawn.shape == task.normal.shape
+    assert drawn.min() >= 0.0
+    assert drawn.max() <= 1.0
+
+
+def close(ours: Tensor, theirs: Tensor) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4 * float(theirs.abs().max()))
