@@ -1,0 +1,94 @@
+"""PaDiM: a Gaussian of pretrained features at every place of the image
+(Defard et al., ICPR 2020)."""
+
+from collections.abc import Iterable
+from typing import Annotated, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from pydantic import Field
+from torch import Tensor
+
+from squid.errors import ConfigError
+from squid.methods.base import Batch, Method, MethodConfig
+from squid.nn.backbone import BackboneConfig, build_backbone
+from squid.nn.blur import gaussian_blur
+from squid.nn.gaussian import Gaussian, Moments
+
+
+class PadimConfig(MethodConfig):
+    """Published on ResNet18 (100 channels kept) and WideResNet50 (550) at 224 pixels."""
+
+    name: Literal["padim"] = "padim"
+    backbone: BackboneConfig = BackboneConfig()
+    blocks: tuple[int, ...] = (2, 3, 4)
+    """Blocks whose outputs are put together, on the grid of the first of them."""
+    keep: Annotated[int, Field(ge=1)] = 100
+    """Channels kept, at random."""
+    seed: int = 1024
+    """Of the choice of channels."""
+    ridge: float = 0.01
+    """Added to the variances."""
+    sigma: float = 4.0
+    """Of the map's smoothing, in pixels."""
+    image_score: Literal["max", "top_percent"] = "max"
+    """`max` of the map (published), or the mean of its highest 1 %, less driven by markers and
+    borders."""
+
+
+class Padim(Method):
+    """Score: the largest Mahalanobis distance of any place. Fitted in closed form."""
+
+    Config: ClassVar[type[MethodConfig]] = PadimConfig
+
+    kept: Tensor
+
+    def __init__(self, config: PadimConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.backbone = build_backbone(config.backbone)
+        self.gaussian = Gaussian()
+        channels = sum(self.backbone.channels[block - 1] for block in config.blocks)
+        if config.keep > channels:
+            raise ConfigError(f"keep = {config.keep} exceeds the {channels} channels there are.")
+        generator = torch.Generator().manual_seed(config.seed)
+        kept = torch.randperm(channels, generator=generator, device="cpu")[: config.keep]
+        self.register_buffer("kept", kept)
+
+    # ----------------------------------------------------------------- fitting
+
+    def begin(self, images: int) -> None:
+        self.backbone.read_weights()
+
+    def finalize(self, batches: Iterable[Batch]) -> None:
+        moments = Moments()
+        for batch in batches:
+            moments.add(self._embed(batch.images)[0])
+        covariance = moments.covariance()
+        covariance.diagonal(dim1=1, dim2=2).add_(self.config.ridge)
+        self.gaussian.fit(moments.mean(), covariance)
+
+    def _embed(self, images: Tensor) -> tuple[Tensor, int]:
+        """(b, p, d) features at every place, and the height of their grid."""
+        maps = self.backbone(images, max(self.config.blocks))
+        chosen = [maps[block - 1] for block in self.config.blocks]
+        grid = chosen[0].shape[-2:]
+        joint = torch.cat([F.interpolate(m, grid, mode="nearest") for m in chosen], 1)
+        kept = joint.index_select(1, self.kept)  # (b, d, h', w')
+        return rearrange(kept, "b d h w -> b (h w) d"), grid[0]
+
+    # ----------------------------------------------------------------- scoring
+
+    def heatmap(self, images: Tensor) -> Tensor:
+        features, height = self._embed(images)
+        distance = self.gaussian.distance(features)  # (b, p)
+        grid = rearrange(distance, "b (h w) -> b 1 h w", h=height)
+        maps = F.interpolate(grid, images.shape[-2:], mode="bilinear")[:, 0]  # (b, h, w)
+        return gaussian_blur(maps, self.config.sigma)
+
+    def score(self, images: Tensor) -> Tensor:
+        places = self.heatmap(images).flatten(1)
+        if self.config.image_score == "max":
+            return places.amax(1)
+        return places.topk(max(1, places.shape[1] // 100)).values.mean(1)
