@@ -4,17 +4,35 @@ from squid.config import nearest
 from squid.errors import ConfigError
 from squid.methods.auto_encoder import AutoEncoder
 from squid.methods.base import Method, MethodConfig
+from squid.methods.cutpaste import CutPaste
+from squid.methods.f_anogan import FAnogan
+from squid.methods.ganomaly import Ganomaly
+from squid.methods.if2d import If2d
+from squid.methods.igd import Igd
 from squid.methods.memae import MemAE
+from squid.methods.mkd import Mkd
 from squid.methods.mnad import Mnad
+from squid.methods.padim import Padim
+from squid.methods.panda import Panda
 from squid.methods.patch_memae import PatchMemAE
+from squid.methods.salad import Salad
 from squid.methods.squid import Squid
 from squid.methods.vae import Vae
 
 METHODS: dict[str, type[Method]] = {
     "auto_encoder": AutoEncoder,
     "vae": Vae,
+    "ganomaly": Ganomaly,
+    "f_anogan": FAnogan,
     "memae": MemAE,
     "mnad": Mnad,
+    "salad": Salad,
+    "cutpaste": CutPaste,
+    "panda": Panda,
+    "mkd": Mkd,
+    "if2d": If2d,
+    "padim": Padim,
+    "igd": Igd,
     "patch_memae": PatchMemAE,
     "squid": Squid,
 }
