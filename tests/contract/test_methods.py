@@ -34,8 +34,15 @@ SMALL: dict[str, dict[str, Any]] = {
     "memae": {"channels": (8, 16, 16), "slots": 50, "threshold": 0.02, "optimizer": QUICK},
     "patch_memae": {"channels": (8, 16), "slots": 50, "threshold": 0.02, "optimizer": QUICK},
     "mnad": {"channels": (8, 16, 16, 32), "optimizer": QUICK},
+    "cutpaste": {"head_width": 16, "optimizer": {"kind": "sgd", "momentum": 0.9}},
+    "panda": {"epochs": 1},
+    "mkd": {"epochs": 8, "optimizer": QUICK},
+    "if2d": {
+        "latent": 16, "layers": 4, "again": 2, "frequencies": 3, "points": 256, "fit_steps": 30,
+        "fit_points": 512, "fit_lr": 2e-2, "optimizer": QUICK, "code_optimizer": {"lr": 1e-2},
+    },
     "squid": {"depth": 3, "slots": 16, "matrix_slots": 16, "heads": 2, "discriminator_width": 4},
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
