@@ -1,0 +1,223 @@
+"""IGD, global branch: codes of normal images gather in a Gaussian, between them a critic watches
+(Chen et al., AAAI 2022)."""
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import PositiveFloat, PositiveInt
+from torch import Tensor, nn
+
+from squid.methods.base import (
+    Batch,
+    Method,
+    MethodConfig,
+    NoiseSpec,
+    Objective,
+    OptimizerConfig,
+    Shared,
+    Stage,
+)
+from squid.nn.backbone import BackboneConfig, build_backbone, pooled
+from squid.nn.conv import at_least_float32
+from squid.nn.pyramid import Side, count_halvings
+from squid.nn.residual import (
+    SMALLEST,
+    CodeToMaps,
+    ResidualDoublings,
+    ResidualHalvings,
+    double,
+    he_conv,
+)
+from squid.nn.ssim import ms_ssim
+
+
+class IgdConfig(MethodConfig):
+    """The authors' settings; they have 256 pixels, a ResNet18, and flip training images."""
+
+    name: Literal["igd"] = "igd"
+    size: Side = 128
+    backbone: BackboneConfig = BackboneConfig()
+    train_backbone: bool = False
+    """Whether the backbone learns too: from scratch, where there are no weights for it."""
+    width: PositiveInt = 64
+    """Channels at the finest level; they double up to eight times as many."""
+    code: PositiveInt = 128
+    structure_share: float = 0.85
+    """Of structural dissimilarity in the reconstruction error; the rest is absolute difference."""
+    window: PositiveInt = 11
+    """Side of the window of structural similarity."""
+    critic_weight: float = 0.1
+    blend: float = 0.2
+    """Share of the image in what the critic should take for a pure reconstruction."""
+    least_centre: PositiveFloat = 0.1
+    """No entry of the centre is nearer to zero, where it would be reached trivially."""
+    centre_epochs: PositiveInt = 10
+    """Between estimates of centre and width."""
+    score_share: float = 0.1
+    """Of the reconstruction error in the score; the rest is how far the code is from the centre."""
+    epochs: PositiveInt = 256
+    batch_size: PositiveInt = 16
+    generator: OptimizerConfig = OptimizerConfig(
+        lr=1e-4, betas=(0.0, 0.9), weight_decay=1e-6, schedule="poly"
+    )
+    critic: OptimizerConfig = OptimizerConfig(lr=1e-4, betas=(0.0, 0.9), schedule="poly")
+
+
+class CodeDecoder(nn.Module):
+    """A code (b, d) -> an image (b, 1, h, w), about [0, 1] but unbounded."""
+
+    def __init__(self, config: IgdConfig) -> None:
+        super().__init__()
+        levels = count_halvings(config.size, SMALLEST) - 2
+        self.doublings = ResidualDoublings(config.width, levels)
+        channels = self.doublings.inputs
+        self.enter = CodeToMaps(config.code, channels)
+        self.first = he_conv(channels, channels)
+        self.leave = nn.Conv2d(config.width, 1, 5, padding=2)
+
+    def forward(self, code: Tensor) -> Tensor:
+        x = self.first(double(self.enter(code)))
+        return at_least_float32(self.leave(double(self.doublings(x))))
+
+
+class Critic(nn.Module):
+    """An image -> (b,): how much of another image it guesses in it."""
+
+    def __init__(self, config: IgdConfig) -> None:
+        super().__init__()
+        levels = count_halvings(config.size, SMALLEST) - 2
+        self.enter = nn.Conv2d(1, config.width, 5, stride=2, padding=2)
+        self.halvings = ResidualHalvings(config.width, levels, "layer")
+        channels = self.halvings.outputs
+        self.leave = nn.Conv2d(channels, channels, 3, stride=2, padding=1)
+        self.head = nn.Linear(channels * SMALLEST**2, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.leave(self.halvings(self.enter(images)))
+        guess: Tensor = self.head(x.flatten(1))
+        return at_least_float32(guess).squeeze(1)
+
+
+class Igd(Method):
+    """A frozen backbone, a linear code, a decoder; a critic of images decoded between two codes."""
+
+    Config: ClassVar[type[MethodConfig]] = IgdConfig
+    training_only: ClassVar[tuple[str, ...]] = ("critic.",)
+
+    centre: Tensor
+    variance: Tensor
+
+    def __init__(self, config: IgdConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.backbone = build_backbone(config.backbone)
+        self.backbone.requires_grad_(config.train_backbone)
+        self.linear = nn.Linear(self.backbone.channels[-1], config.code)
+        self.decoder = CodeDecoder(config)
+        self.critic = Critic(config)
+        self.register_buffer("centre", torch.zeros(config.code))
+        self.register_buffer("variance", torch.ones(()))
+
+    def begin(self, images: int) -> None:
+        self.backbone.read_weights()
+
+    # ---------------------------------------------------------------- training
+
+    def noise(self, b: int) -> Mapping[str, NoiseSpec]:
+        """Where between two codes, up to half-way, the critic is asked."""
+        return {"between": NoiseSpec((b, 1), "uniform")}
+
+    def stages(self) -> tuple[Stage, ...]:
+        config = self.config
+        learned = (self.linear, self.decoder, *([self.backbone] if config.train_backbone else []))
+        generator = Objective(
+            name="generator",
+            parameters=[p for network in learned for p in network.parameters()],
+            loss=self._generator_loss,
+            optimizer=config.generator,
+        )
+        critic = Objective(
+            name="critic",
+            parameters=list(self.critic.parameters()),
+            loss=self._critic_loss,
+            optimizer=config.critic,
+        )
+        return (
+            Stage(
+                name="train",
+                objectives=(generator, critic),
+                batch_size=config.batch_size,
+                epochs=config.epochs,
+                shared=self._shared,
+                prepare=self._estimate_gaussian,
+                every_epochs=config.centre_epochs,
+            ),
+        )
+
+    def _estimate_gaussian(self, batches: Iterable[Batch]) -> None:
+        """Centre of all codes; the width is the mean over batches, each at least one."""
+        codes = [self._encode(batch.images) for batch in batches]
+        centre = torch.cat(codes).mean(0)
+        pushed = torch.where(centre < 0, -1.0, 1.0) * self.config.least_centre
+        self.centre.copy_(torch.where(centre.abs() < self.config.least_centre, pushed, centre))
+        widths = [self._distance(batch).mean().clamp_min(1.0) for batch in codes]
+        self.variance.copy_(torch.stack(widths).mean())
+
+    def _shared(self, batch: Batch, active: frozenset[str]) -> Shared:
+        code = self._encode(batch.images)
+        between = 0.5 * batch.noise["between"]  # (b, 1)
+        mixed = between * code + (1 - between) * code.flip(0)
+        drawn, drawn_between = self.decoder(code), self.decoder(mixed)
+        return {"code": code, "between": between, "drawn": drawn, "drawn_between": drawn_between}
+
+    def _generator_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
+        guess = self.critic(shared["drawn_between"])
+        return {
+            "reconstruction": self._error(batch.images, shared["drawn"]).mean(),
+            "gaussian": self._remoteness(shared["code"]).mean(),
+            "critic": self.config.critic_weight * guess.square().mean(),
+        }
+
+    def _critic_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
+        guess = self.critic(shared["drawn_between"].detach())
+        drawn = shared["drawn"].detach()
+        real = self.critic(torch.lerp(drawn, batch.images, self.config.blend))
+        interpolation = (guess - shared["between"].squeeze(1)).square().mean()
+        return {"interpolation": interpolation, "real": real.square().mean()}
+
+    # ----------------------------------------------------------------- scoring
+
+    def score(self, images: Tensor) -> Tensor:
+        """In float64: far from the centre, remoteness differs from one by very little."""
+        code = self._encode(images)
+        error = self._error(images, self.decoder(code)).double()
+        share = self.config.score_share
+        return share * error + (1 - share) * self._remoteness(code.double())
+
+    def reconstruct(self, images: Tensor) -> Tensor:
+        drawn: Tensor = self.decoder(self._encode(images))
+        return drawn.clamp(0, 1)
+
+    def heatmap(self, images: Tensor) -> Tensor:
+        return (images - self.reconstruct(images)).abs().squeeze(1)
+
+    def _encode(self, images: Tensor) -> Tensor:
+        learns = self.config.train_backbone and torch.is_grad_enabled()
+        with torch.set_grad_enabled(learns):
+            features = pooled(self.backbone(images)[-1])
+        return at_least_float32(self.linear(features))
+
+    def _error(self, images: Tensor, drawn: Tensor) -> Tensor:
+        """(b,): structural dissimilarity and absolute differences."""
+        structure = 1 - ms_ssim(images, drawn, window=self.config.window)
+        difference = (images - drawn).abs().mean((1, 2, 3))
+        share = self.config.structure_share
+        return share * structure + (1 - share) * difference
+
+    def _remoteness(self, code: Tensor) -> Tensor:
+        """(b,) in [0, 1]: one minus the Gaussian at the code."""
+        return -torch.expm1(-self._distance(code) / self.variance)
+
+    def _distance(self, code: Tensor) -> Tensor:
+        return (code - self.centre).square().sum(1)

@@ -1,0 +1,76 @@
+"""The strided networks of DCGAN, as Ganomaly uses them."""
+
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from squid.nn.conv import BatchNorm, Statistics
+from squid.nn.pyramid import count_halvings, doubling_widths
+
+LEAK = 0.2
+SPREAD = 0.02
+"""Standard deviation of initial weights."""
+
+
+class DcganEncoder(nn.Module):
+    """Images (b, 1, h, w) -> codes (b, d): halved to 4 x 4, twice as wide from level to level."""
+
+    def __init__(self, size: int, width: int, code: int) -> None:
+        super().__init__()
+        channels = (1, *doubling_widths(width, count_halvings(size, 4)))
+        self.convs = nn.ModuleList(
+            nn.Conv2d(a, b, 4, 2, 1, bias=False) for a, b in pairwise(channels)
+        )
+        self.norms = nn.ModuleList(BatchNorm(c) for c in channels[2:])
+        self.leave = nn.Conv2d(channels[-1], code, 4, bias=False)
+        initialise(self)
+
+    def forward(self, images: Tensor, statistics: Statistics | None = None) -> Tensor:
+        code: Tensor = self.leave(self.features(images, statistics))
+        return code.flatten(1)
+
+    def features(self, images: Tensor, statistics: Statistics | None = None) -> Tensor:
+        """The last map, (b, c, 4, 4)."""
+        x = F.leaky_relu(self.convs[0](images), LEAK)
+        for conv, norm in zip(self.convs[1:], self.norms, strict=True):
+            x = F.leaky_relu(norm(conv(x), statistics), LEAK)
+        return x
+
+
+class DcganDecoder(nn.Module):
+    """Codes (b, d) -> images (b, 1, h, w) in [-1, 1]: the encoder's mirror."""
+
+    def __init__(self, size: int, width: int, code: int) -> None:
+        super().__init__()
+        channels = doubling_widths(width, count_halvings(size, 4))[::-1]
+        self.enter = nn.ConvTranspose2d(code, channels[0], 4, bias=False)
+        self.convs = nn.ModuleList(
+            nn.ConvTranspose2d(a, b, 4, 2, 1, bias=False) for a, b in pairwise(channels)
+        )
+        self.norms = nn.ModuleList(BatchNorm(c) for c in channels)
+        self.leave = nn.ConvTranspose2d(width, 1, 4, 2, 1, bias=False)
+        initialise(self)
+
+    def forward(self, code: Tensor, statistics: Statistics | None = None) -> Tensor:
+        x = code[:, :, None, None]
+        for conv, norm in zip((self.enter, *self.convs), self.norms, strict=True):
+            x = F.relu(norm(conv(x), statistics))
+        return torch.tanh(self.leave(x))
+
+
+@torch.no_grad()
+def initialise(network: nn.Module, generator: torch.Generator | None = None) -> None:
+    """In place: convolutions from N(0, 0.02), normalisations from N(1, 0.02) without shift."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
+            _draw(module.weight, 0.0, generator)
+        elif isinstance(module, BatchNorm):
+            _draw(module.weight, 1.0, generator)
+            module.bias.zero_()
+
+
+def _draw(weight: Tensor, mean: float, generator: torch.Generator | None) -> None:
+    """Drawn on the CPU, so that every device starts from the same numbers."""
+    weight.copy_(torch.empty(weight.shape).normal_(mean, SPREAD, generator=generator))
