@@ -214,14 +214,14 @@ def describe_environment(recipe: Recipe, splits: Splits, device: torch.device) -
     """What a number needs beside it to be repeated."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
-        "version": squid.__version__, "commit": _commit(), "python": platform.python_version(),
+        "version": squid.__version__, "commit": commit(), "python": platform.python_version(),
         "torch": torch.__version__, "device": gpu or f"{platform.machine()} CPU", "seed": recipe.seed,
         "data": splits.fingerprint,
         "splits": {row.split: {"normal": row.normal, "anomalous": row.anomalous} for row in splits.table()},
     }  # fmt: skip
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """Of the checkout this package lies in; None for an installed one. `SQUID_COMMIT` speaks where git is absent."""
     if "SQUID_COMMIT" in os.environ:
         return os.environ["SQUID_COMMIT"]

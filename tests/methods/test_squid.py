@@ -163,6 +163,9 @@ def test_when_the_queue_is_updated(update, rows):
     for objective, _terms, _grads in gradients(method, batch, active):
         if objective.after:
             objective.after()
+    (stage,) = method.stages()
+    if stage.after:
+        stage.after()
     assert method.inpainting.memory.pointer == rows
 
 

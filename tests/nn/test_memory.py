@@ -106,15 +106,6 @@ def test_evaluation_stores_nothing():
     assert queue.pending is None
 
 
-def test_committing_before_the_backward_pass_does_not_disturb_it():
-    queue = MemoryQueue(1, 8, 4, AUTHORS)
-    tokens = torch.randn(2, 1, 4, requires_grad=True)
-    (before,) = torch.autograd.grad(queue(tokens).sum(), tokens)
-    out = queue(tokens)
-    queue.commit()
-    assert torch.equal(torch.autograd.grad(out.sum(), tokens)[0], before)
-
-
 def test_queue_and_pointer_survive_a_checkpoint():
     first, second = (MemoryQueue(2, 5, 4, AUTHORS) for _ in range(2))
     first(torch.randn(3, 2, 4))

@@ -87,6 +87,8 @@ class Stage:
     """Whether an incomplete last batch of an epoch is left out."""
     shared: Callable[[Batch, frozenset[str]], Shared] | None = None
     """One forward that several objectives use; it is told which of them are active in this step."""
+    after: Callable[[], None] | None = None
+    """At the end of each step, when every gradient has been taken."""
     prepare: Callable[[Iterable[Batch]], None] | None = None
     """Before the stage (centres, k-means) ..."""
     every_epochs: int | None = None

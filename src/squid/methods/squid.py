@@ -106,7 +106,6 @@ class Squid(Method):
             parameters=tuple(self.discriminator.parameters()),
             loss=self._discriminator_loss,
             optimizer=config.discriminator,
-            after=commit if each_step else None,
         )
         generator = Objective(
             name="generator",
@@ -124,6 +123,7 @@ class Squid(Method):
                 epochs=config.epochs,
                 drop_last=config.drop_last,
                 shared=self._shared if config.forwards == "shared" else None,
+                after=commit if each_step else None,
             ),
         )
 

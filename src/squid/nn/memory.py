@@ -105,11 +105,9 @@ class MemoryQueue(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(b, p, d) -> (b, p, d)."""
-        if not self.training:
-            return read(tokens, self.slots, self.shrink)
-        self.pending = tokens.detach()
-        # A copy, because `commit` may overwrite the slots before the backward pass has used them.
-        return read(tokens, self.slots.clone(), self.shrink)
+        if self.training:
+            self.pending = tokens.detach()
+        return read(tokens, self.slots, self.shrink)
 
     @torch.no_grad()
     def commit(self) -> None:

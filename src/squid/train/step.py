@@ -68,6 +68,8 @@ class Step:
             if on:
                 keep = self.stage.shared is not None and objective is not objectives[-1]
                 self._update(objective, optimizer, batch, shared, keep_graph=keep)
+        if self.stage.after is not None:
+            self.stage.after()
 
     def _update(
         self, objective: Objective, optimizer: torch.optim.Optimizer, batch: Batch, shared: Shared,

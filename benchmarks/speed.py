@@ -1,0 +1,270 @@
+"""How fast SQUID trains and scores here: one table from one run, with the share of the machine's floors.
+
+    python benchmarks/speed.py [--device cuda] [--sections step,score,...] [--out benchmarks/results]
+
+Times are medians over repeats after warm-up. An iteration is the mean over a pair of them: two updates of the discriminator and
+one of the generator. Floors: counted floating-point operations over the measured rate of a large matrix product, and counted
+bytes of weights and optimiser state over the measured copy bandwidth.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch.utils.flop_counter import FlopCounterMode
+
+from squid.data.cache import Augment, ImageStore
+from squid.methods.base import Stage
+from squid.methods.squid import Squid
+from squid.methods.squid_config import SquidConfig
+from squid.nn.memory import MemoryQueue, Shrinkage
+from squid.run import commit
+from squid.train.draws import Dice
+from squid.train.engine import Engine
+from squid.train.step import Step, StepForm, make_step
+
+Row = dict[str, Any]
+REFERENCE = {"forwards": "separate", "queue_update": "generator", "topk": "authors"}
+"""The authors' order of work: two generator forwards, teacher always on."""
+
+
+def seconds(call: Callable[[], object], device: torch.device, repeats: int = 20) -> float:
+    """Median wall time of one call, the device waited for."""
+    for _ in range(3):
+        call()
+    times = []
+    for _ in range(repeats):
+        _wait(device)
+        began = time.perf_counter()
+        call()
+        _wait(device)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def _peak(device: torch.device) -> float | None:
+    return torch.cuda.max_memory_allocated() / 2**20 if device.type == "cuda" else None
+
+
+class Trainer:
+    """A stage of SQUID ready to be stepped on random images."""
+
+    def __init__(
+        self, config: SquidConfig, form: StepForm, precision: str, device: str, *, nchw: bool = False
+    ) -> None:
+        self.engine = Engine(device, precision=precision)  # type: ignore[arg-type]
+        if self.engine.device.type == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        torch.manual_seed(0)
+        self.method = Squid(config).to(self.engine.device).train()
+        if not nchw:
+            self.method.to(memory_format=torch.channels_last)
+        pixels = torch.randint(0, 256, (256, 1, config.size, config.size), dtype=torch.uint8)
+        store = ImageStore(pixels, self.engine.device)
+        self.stage: Stage = self.method.stages()[0]
+        self.step: Step = make_step(form, self.stage, store, self.engine)
+        self.dice = Dice(
+            self.method, Augment(), seed=0, stage=0, images=256, device=self.engine.device
+        )
+        self.count = 0
+
+    def pair(self, n: int = 1) -> None:
+        """`n` pairs of iterations."""
+        for _ in range(2 * n):
+            step = self.count % (256 // self.stage.batch_size)
+            draws = self.dice.draw(self.count, step, self.stage.batch_size)
+            self.step(draws, tuple(self.count % o.every == 0 for o in self.stage.objectives))
+            self.count += 1
+
+
+def iteration(
+    config: SquidConfig, form: StepForm, precision: str, device: str, *, nchw: bool = False
+) -> Row:
+    """Milliseconds of one iteration, with the peak memory."""
+    trainer = Trainer(config, form, precision, device, nchw=nchw)
+    began = time.perf_counter()
+    trainer.pair(4 if form == "graphed" else 2)
+    _wait(trainer.engine.device)
+    start_up = time.perf_counter() - began
+    cuda = trainer.engine.device.type == "cuda"
+    pairs = 10 if cuda else 1
+    per_pair = seconds(lambda: trainer.pair(pairs), trainer.engine.device, 5 if cuda else 3) / pairs
+    return {
+        "form": form,
+        "precision": precision,
+        "ms": 500 * per_pair,
+        "images_per_second": 2 * trainer.stage.batch_size / per_pair,
+        "peak_MiB": _peak(trainer.engine.device),
+        "start_up_s": start_up,
+    }
+
+
+def steps(device: str) -> list[Row]:
+    """Each form of the step, ours and in the authors' order of work."""
+    forms: list[tuple[StepForm, str]] = [("eager", "float32")]
+    if device == "cuda":
+        forms = [("graphed", "bf16"), ("compiled", "bf16"), ("eager", "bf16"), ("graphed", "float32"), ("eager", "float32")]  # fmt: skip
+    rows = [
+        {"recipe": "ours", **iteration(SquidConfig(), form, precision, device)}
+        for form, precision in forms
+    ]
+    reference = SquidConfig(**REFERENCE)  # type: ignore[arg-type]
+    for form, precision in forms[:1] if device == "cuda" else forms:
+        rows.append(
+            {"recipe": "reference", **iteration(reference, form, precision, device, nchw=device == "cpu")}
+        )
+    return rows
+
+
+def scoring(device: str) -> list[Row]:
+    """Images scored per second from memory, by batch."""
+    rows = []
+    where = torch.device(device)
+    method = Squid(SquidConfig()).to(where).eval().to(memory_format=torch.channels_last)
+    compiled = torch.compile(method.score, dynamic=False)
+    for batch in (1, 16, 256) if device == "cuda" else (1, 16):
+        images = torch.rand(batch, 1, 128, 128, device=where)
+        engines = [("eager", "float32", method.score)]
+        if device == "cuda":
+            engines += [("eager", "bf16", method.score), ("compiled", "bf16", compiled)]
+            engines += [("graphed", "bf16", _graphed(compiled, images))]
+        for name, precision, score in engines:
+            with torch.no_grad(), torch.autocast(where.type, torch.bfloat16, enabled=precision == "bf16"):
+                took = seconds(lambda: score(images), where)  # noqa: B023
+            rows.append({"engine": name, "precision": precision, "batch": batch, "ms": 1000 * took, "images_per_second": batch / took})  # fmt: skip
+    return rows
+
+
+def _graphed(score: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor) -> Callable[[torch.Tensor], None]:
+    """The scoring of one batch shape as a CUDA graph, its input copied in."""
+    static = images.clone()
+    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                score(static)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            score(static)
+
+    def replay(given: torch.Tensor) -> None:
+        static.copy_(given)
+        graph.replay()
+
+    return replay
+
+
+def scaling(device: str) -> list[Row]:
+    """Cost against image size at 64-pixel patches, slots, and grid (eager, so that no compilation is timed)."""
+    sizes = (64, 128, 256, 512) if device == "cuda" else (64, 128)
+    slots = (50, 100, 200, 500, 1000, 2000) if device == "cuda" else (50, 200)
+    precision = "bf16" if device == "cuda" else "float32"
+    width = 32 if device == "cuda" else 8
+    variants: list[tuple[str, int, dict[str, Any]]] = []
+    variants += [("size", s, {"size": s, "grid": s // 64, "decoder_memory": "patch"}) for s in sizes]
+    variants += [("slots", n, {"slots": n, "matrix_slots": n}) for n in slots]
+    variants += [("grid", g, {"grid": g, "decoder_memory": "patch"}) for g in (1, 2, 4)]
+    return [
+        {"against": what, "value": value, **iteration(SquidConfig(width=width, **change), "eager", precision, device)}
+        for what, value, change in variants
+    ]  # fmt: skip
+
+
+def memory(device: str) -> list[Row]:
+    """Space-aware lookup against one shared memory of the same total size, and the queue's update by its length."""
+    rows = []
+    where = torch.device(device)
+    shrink = Shrinkage(kind="gumbel", of="softmax", k=5, topk="paper", threshold=0.0)
+    for slots in (200, 1000, 5000):
+        features = torch.rand(16, 4, 2048, device=where)
+        for regions, n in ((4, slots), (1, 4 * slots)):
+            queue = MemoryQueue(regions, n, 2048, shrink).to(where).train()
+            with torch.no_grad():
+                read = seconds(lambda: queue(features), where)  # noqa: B023
+                write = seconds(queue.commit, where)
+            rows.append({"slots_per_position": slots, "regions": regions, "read_us": 1e6 * read, "update_us": 1e6 * write})  # fmt: skip
+    return rows
+
+
+def floors(device: str) -> Row:
+    """What the machine can do at best, and what an iteration of ours must do."""
+    where = torch.device(device)
+    n = 8192 if device == "cuda" else 1024
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    a, b = (torch.randn(n, n, device=where, dtype=dtype) for _ in range(2))
+    rate = 2 * n**3 / seconds(lambda: a @ b, where)
+    source = torch.randn(2**28 if device == "cuda" else 2**24, device=where)
+    target = torch.empty_like(source)
+    bandwidth = 2 * source.nbytes / seconds(lambda: target.copy_(source), where)
+    del a, b, source, target
+    trainer = Trainer(SquidConfig(), "eager", "float32", device)
+    trainer.pair()
+    with FlopCounterMode(display=False) as counter:
+        trainer.pair()
+    operations = counter.get_total_flops() / 2
+    parameters = sum(p.numel() for p in trainer.method.parameters())
+    state_bytes = parameters * 4 * 7 / 2  # Adam reads p, g, m, v and writes p, m, v; every second iteration
+    return {
+        "matmul_TFLOPs": rate / 1e12,
+        "copy_GBs": bandwidth / 1e9,
+        "GFLOP_per_iteration": operations / 1e9,
+        "arithmetic_floor_ms": 1e3 * operations / rate,
+        "optimiser_floor_ms": 1e3 * state_bytes / bandwidth,
+    }
+
+
+SECTIONS: dict[str, Callable[[str], list[Row]]] = {
+    "floors": lambda device: [floors(device)],
+    "step": steps,
+    "score": scoring,
+    "memory": memory,
+    "scaling": scaling,
+}
+
+
+def show(title: str, rows: list[Row]) -> None:
+    table = Table(title=title)
+    for column in rows[0]:
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(*(f"{v:.3g}" if isinstance(v, float) else str(v) for v in row.values()))
+    Console(width=160).print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--sections", default=",".join(SECTIONS))
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args()
+    name = torch.cuda.get_device_name() if options.device == "cuda" else f"CPU x{torch.get_num_threads()}"
+    result: Row = {
+        "command": f"python benchmarks/speed.py --device {options.device} --sections {options.sections}",
+        "date": date.today().isoformat(), "commit": commit(), "torch": torch.__version__, "device": name,
+    }  # fmt: skip
+    file = options.out / f"speed-{options.device}.json"
+    options.out.mkdir(parents=True, exist_ok=True)
+    for section in options.sections.split(","):
+        result[section] = SECTIONS[section](options.device)
+        show(f"{section} ({name})", result[section])
+        file.write_text(json.dumps(result, indent=2) + "\n")  # after each section: nothing is lost
+
+
+if __name__ == "__main__":
+    main()
