@@ -1,0 +1,46 @@
+"""Reports: one self-contained HTML page from one run, or from several to compare."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from squid.data.splits import Splits
+from squid.errors import ConfigError
+from squid.report.comparison import Comparison
+from squid.report.single import Single
+from squid.run import Run
+from squid.train.engine import Device
+
+__all__ = ["write_report"]
+
+
+def write_report(
+    runs: Sequence[Path],
+    out: Path | None = None,
+    *,
+    device: Device = "auto",
+    splits: Splits | None = None,
+) -> Path:
+    """The page that was written; PNG and SVG of its figures lie in `figures` beside it.
+
+    One run gives `report.html` in its folder, several give `comparison.html` in the folder that
+    holds them. `splits` are the images of a single run, read again by its recipe unless given.
+    """
+    if not runs:
+        raise ConfigError("A report needs at least one run folder.")
+    opened = [Run.open(path) for path in runs]
+    made = Single(opened[0], device, splits) if len(opened) == 1 else Comparison(opened)
+    out = out or _place(opened)
+    page = made.page()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    for chart in made.charts:
+        chart.save(out.parent / "figures")
+    out.write_text(page, encoding="utf-8")
+    return out
+
+
+def _place(runs: Sequence[Run]) -> Path:
+    if len(runs) == 1:
+        return runs[0].path / "report.html"
+    parents = [run.path.resolve().parent for run in runs]
+    return Path(os.path.commonpath(parents)) / "comparison.html"

@@ -1,0 +1,151 @@
+"""The page that sets several runs side by side."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from squid.metrics import LEVEL, MEASURES, Estimate, Metrics
+from squid.report import tables
+from squid.report.charts import compared_roc_chart, compared_training_chart
+from squid.report.figures import Curve
+from squid.report.html import Html, figure, join, note, page, section, table, tag
+from squid.report.scored import Scored
+from squid.report.single import evaluate_first
+from squid.report.style import PALETTE, Chart
+from squid.run import Run
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run of the page."""
+
+    name: str
+    run: Run
+    group: str
+    """Runs that differ in their seed only, and were judged by one threshold rule, have one name."""
+    metrics: Metrics | None
+
+    @property
+    def scored(self) -> Scored:
+        return Scored.of(self.run.metrics or {})
+
+
+class Comparison:
+    """Gathers a page; `charts` are the figures it shows."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        groups = _group_names(runs)
+        self.entries = [
+            Entry(name, run, group, _metrics(run))
+            for name, run, group in zip(_names(runs), runs, groups, strict=True)
+        ]
+        self.measured = [entry for entry in self.entries if entry.metrics is not None]
+        order = list(dict.fromkeys(groups))
+        self.colours = {group: PALETTE[i % len(PALETTE)] for i, group in enumerate(order)}
+        self.charts: list[Chart] = []
+
+    def page(self) -> str:
+        title = f"{len(self.entries)} runs compared"
+        names = ", ".join(entry.name for entry in self.entries)
+        head = join([tag("h1", title), tag("p", names, class_="lead")])
+        return page(f"{title} · SQUID report", head, self._numbers(), self._seeds(), self._curves())
+
+    def _numbers(self) -> Html:
+        missing = [evaluate_first(e.run) for e in self.entries if e.metrics is None]
+        rows = [
+            (e.name, e.group, e.run.recipe.seed, m.threshold.rule, *map(tables.interval, _all(m)))
+            for e in self.measured
+            if (m := e.metrics)
+        ]
+        header = ("Run", "Recipe", "Seed", "Threshold", *tables.MEASURE_NAMES.values())
+        caption = (
+            f"Measures of the test images with {LEVEL:.0%} bootstrap intervals. Threshold normals: "
+            "from held-out healthy images; paper: best accuracy on the test images, optimistic."
+        )
+        made = table(header, rows, caption=caption) if rows else Html()
+        return section("How well they detect", made, *missing, self._warning(), self._roc())
+
+    def _warning(self) -> Html:
+        seen = {(e.run.metrics or {}).get("fingerprint") for e in self.measured}
+        if len(seen) < 2:
+            return Html()
+        return note("These runs saw different images, so their numbers do not compare strictly.")
+
+    def _roc(self) -> Html:
+        if not self.measured:
+            return Html()
+        curves = [
+            Curve(self._roc_label(e.group), e.scored.scores, e.scored.labels, self.colours[e.group])
+            for e in self.measured
+        ]
+        return self._show(compared_roc_chart(curves))
+
+    def _roc_label(self, group: str) -> str:
+        values = self._values(group, "auc")
+        many = f", mean of {len(values)}" if len(values) > 1 else ""
+        return f"{group}: AUC {np.mean(values):.3f}{many}"
+
+    def _values(self, group: str, measure: str) -> list[float]:
+        return [getattr(e.metrics, measure).value for e in self.measured if e.group == group]
+
+    def _seeds(self) -> Html:
+        counts = Counter(entry.group for entry in self.measured)
+        rows = [
+            (group, count, *(_spread(self._values(group, name)) for name in MEASURES))
+            for group, count in counts.items()
+            if count > 1
+        ]
+        if not rows:
+            return Html()
+        header = ("Recipe", "Seeds", *tables.MEASURE_NAMES.values())
+        caption = "Mean ± sample standard deviation over the seeds of a recipe."
+        return section("Over seeds", table(header, rows, caption=caption))
+
+    def _curves(self) -> Html:
+        histories = {e.name: e.run.history for e in self.entries if e.run.history}
+        if not histories:
+            return Html()
+        colours = {entry.name: self.colours[entry.group] for entry in self.entries}
+        return section("Training", self._show(compared_training_chart(histories, colours)))
+
+    def _show(self, chart: Chart) -> Html:
+        self.charts.append(chart)
+        return figure(chart)
+
+
+def _metrics(run: Run) -> Metrics | None:
+    kept = run.metrics
+    return Metrics.model_validate(kept["metrics"]) if kept else None
+
+
+def _all(metrics: Metrics) -> list[Estimate]:
+    return [getattr(metrics, name) for name in MEASURES]
+
+
+def _names(runs: Sequence[Run]) -> list[str]:
+    """Folder names, or whole paths where those are not told apart by them."""
+    names = [run.name for run in runs]
+    return names if len(set(names)) == len(names) else [str(run.path) for run in runs]
+
+
+def _group_names(runs: Sequence[Run]) -> list[str]:
+    keys = [_key(run) for run in runs]
+    first = dict(reversed(list(zip(keys, runs, strict=True))))
+    plain = {key: run.recipe.title or run.recipe.method.name for key, run in first.items()}
+    often = Counter(plain.values())
+    distinct = {
+        key: name if often[name] == 1 else f"{name} ({first[key].name})"
+        for key, name in plain.items()
+    }
+    return [distinct[key] for key in keys]
+
+
+def _key(run: Run) -> tuple[str, str]:
+    alike = run.recipe.model_copy(update={"seed": 0})
+    return alike.to_toml(), (run.metrics or {}).get("rule", "")
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"

@@ -1,0 +1,102 @@
+"""HTML that is safe by construction: every string is escaped unless it is `Html` already."""
+
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from string import Template
+
+from squid.report.style import DPI, Chart
+
+VOID = {"img", "source", "br"}
+RESEARCH_ONLY = "For research use only; not a medical device."
+
+
+class Html(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def tag(name: str, *children: object, **attributes: object) -> Html:
+    """An element; `class_` is the attribute `class`, and attributes that are None are left out."""
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    if name in VOID:
+        return Html(f"<{name}{given}>")
+    return Html(f"<{name}{given}>{join(children)}</{name}>")
+
+
+def join(parts: Iterable[object]) -> Html:
+    return Html("".join(p if isinstance(p, Html) else escape(str(p)) for p in parts))
+
+
+def section(title: str, *children: object) -> Html:
+    return tag("section", tag("h2", title), *children)
+
+
+def note(*children: object) -> Html:
+    return tag("p", *children, class_="note")
+
+
+def table(
+    header: Sequence[object], rows: Iterable[Sequence[object]], *, caption: str, words: bool = False
+) -> Html:
+    """Columns after the first are numbers, unless they hold `words`."""
+    head = tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in header)))
+    body = tag("tbody", *(_row(row) for row in rows))
+    kind = "words" if words else "numbers"
+    return _scrolling(tag("table", tag("caption", caption), head, body, class_=kind), caption)
+
+
+def _row(cells: Sequence[object]) -> Html:
+    return tag("tr", tag("th", cells[0], scope="row"), *(tag("td", cell) for cell in cells[1:]))
+
+
+def facts(pairs: Mapping[str, object]) -> Html:
+    """Names and values; what is None is left out."""
+    known = [(name, value) for name, value in pairs.items() if value is not None]
+    return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in known))
+
+
+def details(summary: str, *children: object) -> Html:
+    return tag("details", tag("summary", summary), *children)
+
+
+def figure(chart: Chart) -> Html:
+    """Inlined for both themes; paper is always light."""
+    on_dark = "screen and (prefers-color-scheme: dark)"
+    source = tag("source", srcset=_inlined(chart.dark), media=on_dark)
+    image = tag("img", src=_inlined(chart.light), alt=chart.alt, width=_shown_width(chart.light))
+    picture = tag("picture", source, image)
+    shown = _scrolling(picture, chart.alt) if chart.wide else picture
+    return tag("figure", shown, tag("figcaption", chart.caption), id=f"figure-{chart.name}")
+
+
+def page(title: str, *children: object) -> str:
+    """The whole document."""
+    template = Template(_asset("page.html"))
+    return template.substitute(
+        title=escape(title), style=_asset("page.css"), body=join(children), warning=RESEARCH_ONLY
+    )
+
+
+def _scrolling(content: Html, label: str) -> Html:
+    """What is wider than a phone scrolls in its own box; the keyboard can reach it."""
+    return tag("div", content, class_="scroll", tabindex=0, role="region", aria_label=label)
+
+
+def _asset(name: str) -> str:
+    return files("squid.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _shown_width(png: bytes) -> int:
+    """100 pixels an inch; the picture holds more for sharp screens."""
+    return int.from_bytes(png[16:20], "big") * 100 // DPI
+
+
+def _inlined(png: bytes) -> str:
+    return "data:image/png;base64," + b64encode(png).decode("ascii")

@@ -1,0 +1,160 @@
+"""Inside the memories: where slots lie among the features that ask, and which are read."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from einops import rearrange
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from sklearn.manifold import TSNE
+from torch import Tensor
+
+from squid.detector import Detector
+from squid.methods.base import Method
+from squid.nn.memory import MemoryMatrix, MemoryQueue
+from squid.report.style import BLUE, VERMILION, canvas, faint, legend, panels, without_axes
+
+Memory = MemoryQueue | MemoryMatrix
+Array = NDArray[np.float32]
+
+_IMAGES = 256
+_POINTS = 300  # of features and of slots each: t-SNE's time grows with their square
+_PERPLEXITY = 30
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What a memory was asked for by training images, and how it answered."""
+
+    name: str
+    queue: bool
+    """Copies of features; otherwise learned."""
+    features: Array  # (t, d)
+    slots: Array  # (s, d), of all regions
+    use: NDArray[np.float64]  # (r, n): share of a region's reads that a slot takes part in
+
+
+def watch(detector: Detector, pixels: Tensor, *, seed: int = 0) -> list[Watched]:
+    """Every memory of a method while it redraws some of these training images; none is changed."""
+    chosen = torch.randperm(len(pixels), generator=torch.Generator().manual_seed(seed))[:_IMAGES]
+    asked: dict[str, list[Tensor]] = {name: [] for name in _memories(detector.method)}
+    hooks = [
+        memory.register_forward_pre_hook(_keeper(asked[name]))
+        for name, memory in _memories(detector.method).items()
+    ]
+    try:
+        detector.score(pixels[chosen])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    memories = _memories(detector.method)
+    return [_watched(memories[path], torch.cat(asked[path]), _name(path)) for path in memories]
+
+
+def _memories(method: Method) -> dict[str, Memory]:
+    named = method.named_modules()
+    return {name: module for name, module in named if isinstance(module, Memory)}
+
+
+def _keeper(kept: list[Tensor]) -> Callable[[torch.nn.Module, tuple[Tensor, ...]], None]:
+    def keep(memory: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        kept.append(inputs[0].detach().float())
+
+    return keep
+
+
+def _name(path: str) -> str:
+    """`student.memories.0.memory` -> "Student memory 1"."""
+    if path.startswith("inpainting."):
+        return "In-painting block"
+    numbers = [str(int(part) + 1) for part in path.split(".") if part.isdigit()]
+    return " ".join(["Student memory", *numbers])
+
+
+def _watched(memory: Memory, tokens: Tensor, name: str) -> Watched:
+    """Tokens (b, p, d)."""
+    queue = isinstance(memory, MemoryQueue)
+    slots = memory.slots.detach().float()  # (r, n, d)
+    query = rearrange(tokens, "b (r q) d -> (b q) r d", r=slots.shape[0])
+    weights = memory.shrink(torch.einsum("brd,rnd->brn", query, slots))
+    return Watched(
+        name=name,
+        queue=queue,
+        features=tokens.flatten(0, 1).cpu().numpy(),
+        slots=slots.flatten(0, 1).cpu().numpy(),
+        use=(weights != 0).double().mean(0).cpu().numpy(),
+    )
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A memory in the plane."""
+
+    name: str
+    queue: bool
+    features: Array  # (t, 2)
+    slots: Array  # (s, 2)
+
+
+def embed(memory: Watched, *, seed: int = 0) -> Embedded:
+    """t-SNE (van der Maaten and Hinton, 2008) of a sample of features and slots together."""
+    rng = np.random.default_rng(seed)
+    features, slots = (_sample(points, rng) for points in (memory.features, memory.slots))
+    both = np.concatenate([features, slots])
+    perplexity = min(_PERPLEXITY, (len(both) - 1) / 3)
+    plane = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(both)
+    return Embedded(memory.name, memory.queue, plane[: len(features)], plane[len(features) :])
+
+
+def _sample(points: Array, rng: np.random.Generator) -> Array:
+    return points[rng.permutation(len(points))[:_POINTS]]
+
+
+def memory_map(memories: Sequence[Embedded]) -> Figure:
+    """The paper's figure: features of training images, slots of queues and of matrices."""
+    figure, grid = panels(len(memories), columns=3, height=3.4)
+    for axes, memory in zip(grid, memories, strict=True):
+        colour, name = (VERMILION, "queue slots") if memory.queue else (BLUE, "matrix slots")
+        axes.plot(*memory.features.T, ".", color=faint(), alpha=0.5, label="training features")
+        axes.plot(*memory.slots.T, ".", color=colour, alpha=0.7, label=name)
+        axes.set_title(_title(memory))
+        without_axes(axes)
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncols": 2}
+        legend(axes, **below, columnspacing=1.0, handletextpad=0.1)
+    return figure
+
+
+def slot_use(memories: Sequence[Watched]) -> Figure:
+    """A row per region, its slots sorted from the most to the least read."""
+    heights = [0.9 + 0.2 * len(memory.use) for memory in memories]
+    figure = canvas(7.6, sum(heights))
+    grid = figure.subplots(len(memories), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, memory in zip(grid, memories, strict=True):
+        ordered = -np.sort(-memory.use, axis=1)  # (r, n)
+        read = np.ma.masked_equal(ordered, 0.0)
+        image = axes.imshow(read, aspect="auto", cmap="viridis", vmin=0, interpolation="nearest")
+        axes.grid(visible=False)
+        axes.set(title=_title(memory), xlabel="Slots, the most read first", ylabel="Region")
+        axes.set_yticks(range(len(ordered)), [_summary(*row) for row in enumerate(ordered)])
+        bar = figure.colorbar(image, ax=axes, pad=0.015, aspect=12)
+        bar.set_label("share of reads", fontsize=9)
+        bar.outline.set_visible(False)
+    return figure
+
+
+def effective_slots(use: NDArray[np.float64]) -> float:
+    """(r, n) -> how many equally read slots would be as diverse: the exponential of the entropy, a
+    mean over regions."""
+    shares = use / use.sum(1, keepdims=True)
+    entropy = -(shares * np.log(np.where(shares > 0, shares, 1.0))).sum(1)  # (r,)
+    return float(np.exp(entropy).mean())
+
+
+def _summary(region: int, use: NDArray[np.float64]) -> str:
+    return f"{region + 1} ({(use > 0).sum()} read)"
+
+
+def _title(memory: Watched | Embedded) -> str:
+    return f"{memory.name}: {'queue' if memory.queue else 'matrix'}"
