@@ -55,6 +55,19 @@ class Reading:
 
 def read_image(source: Path | str | bytes, name: str = "the uploaded image") -> Image:
     """A PNG, JPEG, TIFF or BMP, from a file or from its bytes (then `name` is used in messages)."""
+    values, steps = _read(source, name)
+    if values.dtype == np.uint8:
+        values = values.astype(np.float32) / np.float32(255.0)
+    return Image(torch.from_numpy(values)[None], steps)  # (1, h, w)
+
+
+def read_resized(path: Path, size: int) -> Tensor:
+    """(1, size, size) uint8: `read_image` and `resize` in one, eight-bit pixels left as they are."""
+    return resize(torch.from_numpy(_read(path, str(path))[0])[None], size)
+
+
+def _read(source: Path | str | bytes, name: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    """(h, w), uint8 or float32 in [0, 1], and what was done."""
     if isinstance(source, bytes):
         data = source
     else:
@@ -125,7 +138,7 @@ def read_many(
 def _read_each(paths: Sequence[Path], size: int) -> Iterator[Tensor | DataError]:
     def read(path: Path) -> Tensor | DataError:
         try:
-            return resize(read_image(path).pixels, size)
+            return read_resized(path, size)
         except DataError as error:
             return error
 
@@ -144,7 +157,7 @@ def _read_bytes(path: Path) -> bytes:
         raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
-def _decode(data: bytes) -> Image:
+def _decode(data: bytes) -> tuple[np.ndarray, tuple[str, ...]]:
     with PIL.Image.open(io.BytesIO(data), formats=FORMATS) as picture:
         width, height = picture.size
         if width * height > MAX_PIXELS:
@@ -154,12 +167,11 @@ def _decode(data: bytes) -> Image:
         if picture.getexif().get(PIL.ExifTags.Base.Orientation, 1) in range(2, 9):
             steps.append("turned as its EXIF orientation says")
         values, how = _gray(PIL.ImageOps.exif_transpose(picture))
-    pixels = torch.from_numpy(values)[None]  # (1, h, w)
-    return Image(pixels, tuple(steps + how))
+    return values, tuple(steps + how)
 
 
 def _gray(picture: PIL.Image.Image) -> tuple[np.ndarray, list[str]]:
-    """(h, w) float32 in [0, 1] of any Pillow mode."""
+    """(h, w) of any Pillow mode: uint8, or float32 in [0, 1] where there are more bits."""
     if picture.mode == "F":
         return _unit_range(np.array(picture, dtype=np.float32)), ["float taken as it is"]
     if picture.mode.startswith("I"):
@@ -168,7 +180,7 @@ def _gray(picture: PIL.Image.Image) -> tuple[np.ndarray, list[str]]:
             raise DataError("has more than 16 bits a pixel; save it with 8 or 16.")
         return (values / 65535.0).astype(np.float32), ["16 bit scaled"]
     steps = [] if picture.mode == "L" else [f"gray from {picture.mode}"]
-    return np.array(picture.convert("L")).astype(np.float32) / np.float32(255.0), steps
+    return np.array(picture.convert("L")), steps
 
 
 def _unit_range(values: np.ndarray) -> np.ndarray:

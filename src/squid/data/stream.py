@@ -1,0 +1,97 @@
+"""Files decoded ahead of whoever uses them, in order, in bounded memory.
+
+While one chunk is scored, threads decode the next ones. Decoders let go of the interpreter's lock,
+so threads keep all cores busy, and need neither start-up time nor a second copy of an image.
+"""
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from squid.data.image import read_resized
+from squid.errors import DataError
+
+OnError = Literal["raise", "skip"]
+
+AHEAD = 2
+"""Chunks decoded before they are asked for."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some neighbours of a long list of files."""
+
+    pixels: Tensor
+    """(n, 1, size, size) uint8."""
+    places: tuple[int, ...]
+    """(n,): which files these are."""
+    skipped: tuple[tuple[int, str], ...]
+    """Files of this chunk that could not be read, each with the reason."""
+
+
+def stream(
+    paths: Sequence[Path], size: int, batch_size: int, *, on_error: OnError = "raise"
+) -> Iterator[Chunk]:
+    """All files in order, `batch_size` to a chunk, less those that are skipped.
+
+    However many files there are, at most `AHEAD` chunks are held beside the one just given.
+    """
+    pool = ThreadPoolExecutor(cores(), thread_name_prefix="decode")
+    try:
+        reads = _ahead(pool, paths, size, limit=AHEAD * batch_size)
+        for start in range(0, len(paths), batch_size):
+            yield _chunk(start, list(islice(reads, batch_size)), size, on_error)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def cores() -> int:
+    """That this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def _ahead(
+    pool: ThreadPoolExecutor, paths: Sequence[Path], size: int, limit: int
+) -> Iterator[Tensor | DataError]:
+    """Results in order; never more than `limit` of them are under way or waiting."""
+    waiting: deque[Future[Tensor | DataError]] = deque()
+    for path in paths:
+        waiting.append(pool.submit(_read, path, size))
+        if len(waiting) > limit:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def _read(path: Path, size: int) -> Tensor | DataError:
+    try:
+        return read_resized(path, size)
+    except DataError as error:
+        return error
+
+
+def _chunk(
+    start: int, results: Sequence[Tensor | DataError], size: int, on_error: OnError
+) -> Chunk:
+    images: list[Tensor] = []
+    places: list[int] = []
+    skipped: list[tuple[int, str]] = []
+    for place, result in enumerate(results, start):
+        if isinstance(result, Tensor):
+            images.append(result)
+            places.append(place)
+        elif on_error == "raise":
+            raise result
+        else:
+            skipped.append((place, str(result)))
+    pixels = torch.stack(images) if images else torch.empty(0, 1, size, size, dtype=torch.uint8)
+    return Chunk(pixels, tuple(places), tuple(skipped))

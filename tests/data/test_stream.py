@@ -1,0 +1,97 @@
+"""Files decoded ahead: order, bounds, broken ones."""
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+
+from squid.data import stream as streaming
+from squid.data.image import read_many
+from squid.data.stream import AHEAD, stream
+from squid.errors import DataError
+
+SIZE = 8
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """Eleven gray pictures, each of one value."""
+    paths = [tmp_path / f"{i}.png" for i in range(11)]
+    for i, path in enumerate(paths):
+        PIL.Image.fromarray(np.full((12, 10), 20 * i, dtype=np.uint8)).save(path)
+    return paths
+
+
+def test_keeps_the_order_and_the_pixels(files: list[Path]) -> None:
+    chunks = list(stream(files, SIZE, 4))
+    assert [chunk.places for chunk in chunks] == [(0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10)]
+    pixels = torch.cat([chunk.pixels for chunk in chunks])
+    assert torch.equal(pixels, read_many(files, SIZE).pixels)
+
+
+def test_real_files_read_as_they_do_one_by_one(shared: Path) -> None:
+    paths = sorted((shared / "data" / "zhanglab_originals").rglob("*.jpeg"))[:3]
+    (chunk,) = stream(paths, 32, 3)
+    assert torch.equal(chunk.pixels, read_many(paths, 32).pixels)
+
+
+def test_a_broken_file_is_named_and_skipped(files: list[Path]) -> None:
+    files[5].write_bytes(b"not a picture")
+    chunks = list(stream(files, SIZE, 4, on_error="skip"))
+    assert [chunk.places for chunk in chunks] == [(0, 1, 2, 3), (4, 6, 7), (8, 9, 10)]
+    ((place, reason),) = chunks[1].skipped
+    assert place == 5
+    assert str(files[5]) in reason
+    assert chunks[1].pixels[:, 0, 0, 0].tolist() == [80, 120, 140]
+
+
+def test_a_broken_file_stops_it_by_default(files: list[Path]) -> None:
+    files[5].write_bytes(b"not a picture")
+    chunks = stream(files, SIZE, 4)
+    assert next(chunks).places == (0, 1, 2, 3)
+    with pytest.raises(DataError, match=r"5\.png"):
+        next(chunks)
+
+
+def test_a_chunk_of_broken_files_is_empty(files: list[Path]) -> None:
+    for path in files[:4]:
+        path.write_bytes(b"")
+    first = next(stream(files, SIZE, 4, on_error="skip"))
+    assert first.pixels.shape == (0, 1, SIZE, SIZE)
+    assert len(first.skipped) == 4
+
+
+def test_reads_only_so_far_ahead(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+    monkeypatch.setattr(
+        streaming, "read_resized", lambda p, s: read.append(p) or torch.zeros(1, s, s)
+    )
+    chunks = stream(files * 20, SIZE, 4)
+    next(chunks)
+    next(chunks)
+    assert len(read) <= (2 + AHEAD) * 4
+    chunks.close()
+
+
+def test_decodes_while_a_chunk_is_used(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second chunk is complete before anyone asks for it."""
+    read, second = list[Path](), threading.Event()
+
+    def note(path: Path, size: int) -> torch.Tensor:
+        read.append(path)
+        if len(read) == 8:
+            second.set()
+        return torch.zeros(1, size, size)
+
+    monkeypatch.setattr(streaming, "read_resized", note)
+    chunks = stream(files, SIZE, 4)
+    next(chunks)
+    assert second.wait(10)
+    chunks.close()
+
+
+def test_no_files_no_chunks() -> None:
+    assert list(stream([], SIZE, 4)) == []
