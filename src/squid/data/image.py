@@ -62,7 +62,7 @@ def read_image(source: Path | str | bytes, name: str = "the uploaded image") -> 
 
 
 def read_resized(path: Path, size: int) -> Tensor:
-    """(1, size, size) uint8: `read_image` and `resize` in one, eight-bit pixels left as they are."""
+    """(1, size, size) uint8: `read_image` and `resize` in one; eight-bit pixels stay bytes."""
     return resize(torch.from_numpy(_read(path, str(path))[0])[None], size)
 
 

@@ -113,6 +113,8 @@ class Method(nn.Module):
     Config: ClassVar[type[MethodConfig]]
     training_only: ClassVar[tuple[str, ...]] = ()
     """Prefixes of state that scoring does not need (a teacher): kept apart from the model file."""
+    fits_images: ClassVar[bool] = False
+    """Whether scoring fits something to each image by gradient descent: no ONNX graph can do so."""
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Load a state; what is not in it keeps its value, and an empty buffer takes the shape that was fitted."""
@@ -123,7 +125,9 @@ class Method(nn.Module):
         missing, unknown = self.load_state_dict(dict(state), strict=False)
         wrong = unknown or [name for name in missing if not name.startswith(self.training_only)]
         if wrong:
-            raise RunError(f"The weights do not belong to this recipe: '{wrong[0]}' does not match.")
+            raise RunError(
+                f"The weights do not belong to this recipe: '{wrong[0]}' does not match."
+            )
 
     def begin(self, images: int) -> None:
         """Told, before `stages()`, how many training images there are."""

@@ -95,9 +95,10 @@ class ResidualBlock(nn.Module):
 def upsample2(x: Tensor) -> Tensor:
     """Bilinear doubling of height and width, corners not aligned: (b, c, h, w) -> (b, c, 2h, 2w).
 
-    The library's kernel serves the CPU only: on the GPU it was the slowest of a training step.
+    The library's kernel serves the CPU and ONNX only: on the GPU it was the slowest of a training
+    step.
     """
-    if x.is_cpu and not torch.compiler.is_compiling():
+    if x.is_cpu and (torch.onnx.is_in_onnx_export() or not torch.compiler.is_compiling()):
         return F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
     return doubled_by_slices(x)
 
