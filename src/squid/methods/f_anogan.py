@@ -54,7 +54,9 @@ class FAnoganConfig(MethodConfig):
     batch_size: PositiveInt = 64
     optimizer: OptimizerConfig = OptimizerConfig(lr=1e-4, betas=(0.0, 0.9))
     """Of the critic and of the generator."""
-    encoder_optimizer: OptimizerConfig = OptimizerConfig(kind="rmsprop", lr=5e-5)
+    encoder_optimizer: OptimizerConfig = OptimizerConfig(lr=5e-5, betas=(0.0, 0.9))
+    """The authors' RMSProp, which averages squares with 0.9 from one on, as Adam without momentum.
+    torch's averages from zero on: its first step already saturates the code's tanh."""
 
 
 class Generator(nn.Module):

@@ -1,0 +1,91 @@
+"""What only Ganomaly has: features that match, and a discriminator that starts anew."""
+
+import pytest
+import torch
+
+from squid.config import parse
+from squid.errors import ConfigError
+from squid.methods.base import Batch
+from squid.methods.ganomaly import Ganomaly, GanomalyConfig
+
+
+def small(**settings):
+    torch.manual_seed(0)
+    return Ganomaly(GanomalyConfig(size=32, width=4, code=6, **settings))
+
+
+def draw_batch():
+    images = torch.rand(4, 1, 32, 32, generator=torch.Generator().manual_seed(1))
+    return Batch(images, torch.arange(4), {})
+
+
+def weights(network):
+    return [parameter.clone() for parameter in network.parameters()]
+
+
+@pytest.mark.parametrize(("loss", "revived"), [(float("inf"), False), (2e-5, False), (9e-6, True)])
+def test_a_collapsed_discriminator_starts_anew_at_the_end_of_an_epoch(loss, revived):
+    method = small()
+    (stage,) = method.stages()
+    assert stage.every_epochs == 1
+    before = weights(method.discriminator)
+    method.discriminator_loss.fill_(loss)
+    stage.prepare(())
+    after = weights(method.discriminator)
+    moved = [not torch.equal(a, b) for a, b in zip(before, after, strict=True)]
+    assert any(moved) == revived
+    kernels = torch.cat([p.flatten() for p in after if p.ndim == 4])
+    assert abs(kernels.std() - 0.02) < 0.002
+
+
+def test_the_discriminator_remembers_its_last_loss():
+    method = small()
+    batch, (stage,) = draw_batch(), method.stages()
+    shared = stage.shared(batch, frozenset({"generator", "discriminator"}))
+    terms = stage.objectives[1].loss(batch, shared)
+    assert torch.equal(method.discriminator_loss, terms["discriminator"].detach())
+
+
+def test_the_score_is_the_distance_of_the_two_codes():
+    method = small().eval()
+    images = draw_batch().images
+    with torch.no_grad():
+        drawn = method.reconstruct(images)
+        codes = method.encoder(2 * images - 1), method.second_encoder(2 * drawn - 1)
+        expected = (codes[0] - codes[1]).square().mean(1)
+        torch.testing.assert_close(method.score(images), expected)
+
+
+def test_features_are_matched_not_the_verdict():
+    method = small()
+    batch, (stage,) = draw_batch(), method.stages()
+    shared = stage.shared(batch, frozenset())
+    with torch.no_grad():
+        method.discriminator.leave.weight.zero_()
+    adversarial = stage.objectives[0].loss(batch, shared)["adversarial"]
+    assert adversarial > 0
+    features = [method.discriminator.features(shared[key]) for key in ("real", "fake")]
+    torch.testing.assert_close(adversarial, (features[0] - features[1]).square().mean())
+
+
+def test_published_sizes():
+    with torch.device("meta"):
+        method = Ganomaly(GanomalyConfig())
+    widths = [conv.out_channels for conv in method.encoder.convs]
+    assert widths == [64, 128, 256, 512, 1024]
+    assert method.encoder(torch.empty(2, 1, 128, 128, device="meta")).shape == (2, 100)
+
+
+@pytest.mark.parametrize("size", [16, 96])
+def test_sizes_that_do_not_halve_to_four_are_refused(size):
+    with pytest.raises(ConfigError, match="power of two"):
+        parse(GanomalyConfig, {"size": size}, "recipe")
+
+
+def test_scoring_by_each_image_alone_is_a_choice():
+    images = draw_batch().images
+    with torch.no_grad():
+        alone = small(score_statistics="image").eval()
+        scores = alone.score(images)
+        torch.testing.assert_close(alone.score(images[1:2]), scores[1:2])
+        assert not torch.allclose(scores, small().eval().score(images))
