@@ -72,6 +72,7 @@ class If2d(Method):
 
     Config: ClassVar[type[MethodConfig]] = If2dConfig
     training_only: ClassVar[tuple[str, ...]] = ("codes", "epoch")
+    fits_images: ClassVar[bool] = True
 
     centres: Tensor
     epoch: Tensor
@@ -149,7 +150,7 @@ class If2d(Method):
         draws = batch.noise
         points = (draws["points"] * self.config.size**2).long()  # (b, n)
         classes = quantise(batch.images, self.centres).flatten(1).gather(1, points)
-        codes = self.codes[batch.index]  # (b, c)
+        codes = self.codes.index_select(0, batch.index)  # (b, c)
         dropout = Dropout(draws["dropout.points"], draws["dropout.units"], self.config.dropout)
         logits = self.field(codes, self.places[points], dropout)
         return {"codes": codes, "cross_entropy": _cross_entropy(logits, classes).sum(1).mean()}
