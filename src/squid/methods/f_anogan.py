@@ -84,8 +84,7 @@ class Judge(nn.Module):
         self.head = nn.Linear(self.halvings.outputs * SMALLEST**2, outputs)
 
     def forward(self, images: Tensor) -> Tensor:
-        outputs: Tensor = self.head(self.features(images))
-        return outputs
+        return at_least_float32(self.head(self.features(images)))
 
     def features(self, images: Tensor) -> Tensor:
         """(b, c * 16): what the head sees."""
@@ -152,7 +151,7 @@ class FAnogan(Method):
         with torch.no_grad():
             fake = self.generator(batch.noise["critic.code"])
         penalty = gradient_penalty(self.critic, real, fake, batch.noise["mix"])
-        distance = at_least_float32(self.critic(fake)).mean() - self.critic(real).mean()
+        distance = self.critic(fake).mean() - self.critic(real).mean()
         return {"wasserstein": distance, "penalty": self.config.penalty * penalty}
 
     def _generator_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
