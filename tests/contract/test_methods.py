@@ -23,7 +23,7 @@ from squid.train.step import Step
 SIZE, BLOCK = 32, 10
 TRAIN, TEST = 64, 24
 BRIGHT = 0.7
-"""Above every normal pixel, yet not so far from mid-gray that an untrained network redraws it worst."""
+"""Above every normal pixel, yet near mid-gray, which an untrained network draws everywhere."""
 MOST_STEPS = 200
 """Of a training here."""
 
@@ -41,6 +41,13 @@ SMALL: dict[str, dict[str, Any]] = {
     "memae": {"channels": (8, 16, 16), "slots": 50, "threshold": 0.02, "optimizer": QUICK},
     "mnad": {"channels": (8, 16, 16, 32), "epochs": 10, "optimizer": QUICK},
     "salad": {"epochs": 8},
+    "panda": {"epochs": 2},
+    "mkd": {"epochs": 6},
+    "if2d": {
+        "classes": 8, "latent": 16, "layers": 4, "again": 2, "frequencies": 2, "points": 512,
+        "fit_steps": 30, "fit_points": 512, "fit_lr": 3e-2,
+        "optimizer": {"lr": 5e-3}, "code_optimizer": {"lr": 3e-2},
+    },
     "igd": {"epochs": 4},
     "patch_memae": {"channels": (8, 16), "slots": 50, "threshold": 0.02, "optimizer": QUICK},
     "squid": {
@@ -129,7 +136,7 @@ def fitted(name: str, task: Task) -> Method:
 
 
 def steps(method: Method) -> int:
-    """That training would take; asked of a copy, because `begin` may size the method to its data."""
+    """That training would take; asked of a copy, because `begin` may size a method to its data."""
     trial = copy.deepcopy(method)
     trial.begin(TRAIN)
     return sum(s.steps or (s.epochs or 0) * (TRAIN // s.batch_size) for s in trial.stages())
