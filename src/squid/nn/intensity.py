@@ -31,5 +31,6 @@ def quantise(images: Tensor, centres: Tensor) -> Tensor:
     """(b, 1, h, w) -> (b, h, w) class of each pixel: the nearest centre, then the most frequent of
     the pixel and its neighbours above and to the left."""
     nearest = (images.squeeze(1)[..., None] - centres).abs().argmin(-1)  # (b, h, w)
-    votes = F.one_hot(nearest, len(centres)).movedim(-1, 1).float()  # (b, k, h, w)
+    classes = torch.arange(len(centres), device=images.device)[:, None, None]
+    votes = (nearest[:, None] == classes).float()  # (b, k, h, w)
     return F.avg_pool2d(F.pad(votes, (1, 0, 1, 0), mode="replicate"), 2, stride=1).argmax(1)

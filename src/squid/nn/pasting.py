@@ -25,6 +25,7 @@ class Cut:
     """A factor of the distance to the patch's mean."""
 
 
+@torch.compiler.disable  # fused by Inductor (2.13, CPU), patches hold pixels of other places
 def paste(images: Tensor, cut: Cut) -> Tensor:
     """(b, 1, h, w) -> (b, 1, h, w): each image with its own patch pasted into it."""
     size = torch.stack((cut.height, cut.width), -1)  # (b, 2)
@@ -66,7 +67,8 @@ def _jitter(patch: Tensor, inside: Tensor, cut: Cut) -> Tensor:
 
 
 def _centre(images: Tensor, place: Tensor, size: Tensor) -> Tensor:
-    room = torch.tensor(images.shape[-2:], device=images.device) - size
+    height, width = images.shape[-2:]
+    room = torch.stack((height - size[:, 0], width - size[:, 1]), -1)
     return size / 2 + place * room  # (b, 2)
 
 

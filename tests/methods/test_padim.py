@@ -1,0 +1,62 @@
+"""What only PaDiM has: its choice of channels and the Gaussian of each place."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import mahalanobis
+
+from squid.errors import ConfigError
+from squid.methods.base import Batch
+from squid.methods.padim import Padim, PadimConfig
+
+
+def draw(n: int, seed: int) -> torch.Tensor:
+    return torch.rand(n, 1, 32, 32, generator=torch.Generator().manual_seed(seed))
+
+
+def fitted(**settings: object) -> Padim:
+    torch.manual_seed(0)
+    method = Padim(PadimConfig(size=32, keep=6, **settings)).eval()
+    batches = [Batch(part, torch.arange(len(part)), {}) for part in draw(20, 0).split(7)]
+    with torch.no_grad():
+        method.finalize(batches)
+    return method
+
+
+def test_distances_are_those_of_each_places_own_gaussian() -> None:
+    method = fitted()
+    with torch.no_grad():
+        seen, height = method._embed(draw(20, 0))  # (n, p, d)
+        asked, _ = method._embed(draw(3, 1))
+        distance = method.gaussian.distance(asked)
+    assert (height, seen.shape[1:]) == (8, (64, 6))
+    for place in (0, 37):
+        x = seen[:, place].double().numpy()
+        inverse = np.linalg.inv(np.cov(x, rowvar=False) + 0.01 * np.eye(6))
+        expected = [mahalanobis(q, x.mean(0), inverse) for q in asked[:, place].double().numpy()]
+        np.testing.assert_allclose(distance[:, place], expected, rtol=1e-3)
+
+
+def test_channels_are_chosen_by_the_seed_alone_and_saved() -> None:
+    torch.manual_seed(1)
+    first = Padim(PadimConfig(size=32))
+    torch.manual_seed(2)
+    assert torch.equal(first.kept, Padim(PadimConfig(size=32)).kept)
+    assert not torch.equal(first.kept, Padim(PadimConfig(size=32, seed=1)).kept)
+    assert len(first.kept.unique()) == 100
+    assert "kept" in first.state_dict()
+
+
+def test_the_score_is_the_highest_or_the_mean_of_the_highest() -> None:
+    images = draw(2, 1)
+    with torch.no_grad():
+        method = fitted()
+        flat = method.heatmap(images).flatten(1).sort(descending=True).values
+        torch.testing.assert_close(method.score(images), flat[:, 0])
+        top = fitted(image_score="top_percent")
+        torch.testing.assert_close(top.score(images), flat[:, :10].mean(1))
+
+
+def test_more_channels_than_there_are_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="keep = 1000 exceeds the 896"):
+        Padim(PadimConfig(keep=1000))
