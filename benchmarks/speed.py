@@ -32,7 +32,7 @@ from squid.train.engine import Engine
 from squid.train.step import Step, StepForm, make_step
 
 Row = dict[str, Any]
-REFERENCE = {"forwards": "separate", "queue_update": "generator", "topk": "authors"}
+REFERENCE = {"conv_bias": True, "forwards": "separate", "queue_update": "generator", "topk": "authors"}
 """The authors' order of work: two generator forwards, teacher always on."""
 
 

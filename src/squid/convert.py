@@ -21,6 +21,7 @@ from squid.methods.squid_config import SquidConfig
 State = dict[str, Tensor]
 
 RELEASED: dict[str, Any] = {
+    "conv_bias": True,
     "topk": "authors",
     "queue_update": "generator",
     "forwards": "separate",

@@ -26,6 +26,7 @@ from squid.methods.base import (
 )
 from squid.methods.squid_config import SquidConfig
 from squid.nn import losses
+from squid.nn.conv import at_least_float32
 from squid.nn.decoder import Decoder, MemoryBlock
 from squid.nn.discriminator import Discriminator
 from squid.nn.encoder import Encoder, PooledEncoder, ResidualEncoder
@@ -58,7 +59,7 @@ class Squid(Method):
         super().__init__()
         self.config = config
         build_encoder = PooledEncoder if config.encoder == "pooled" else ResidualEncoder
-        self.encoder = build_encoder(config.width, config.depth)
+        self.encoder = build_encoder(config.width, config.depth, bias=config.conv_bias)
         channels = self.encoder.channels
         self.inpainting = (
             None if config.inpainting == "none" else _inpainting_block(config, channels[-1])
@@ -70,6 +71,7 @@ class Squid(Method):
             grid=config.grid,
             merge_level=config.merge_level,
             skips=config.skips,
+            bias=config.conv_bias,
         )
         self.student = decoder(memories=memories)
         self.teacher = decoder() if config.distillation else None
@@ -212,9 +214,14 @@ class Squid(Method):
     # ----------------------------------------------------------------- scoring
 
     def score(self, images: Tensor) -> Tensor:
-        statistics = self.config.score_statistics
-        logits: Tensor = self.discriminator(self.reconstruct(images), statistics)
-        return -logits
+        reconstruction = self.reconstruct(images)
+        if self.config.score == "discriminator":
+            logits: Tensor = self.discriminator(reconstruction, self.config.score_statistics)
+            return -logits
+        residual = (images - at_least_float32(reconstruction)).square()
+        patches = split(residual, self.config.grid).mean((1, 2, 3))  # (b*p,)
+        by_position = patches.view(len(images), -1)  # (b, p)
+        return by_position.mean(1) if self.config.score == "residual" else by_position.amax(1)
 
     def reconstruct(self, images: Tensor) -> Tensor:
         bottleneck, skips = self._encode(images)

@@ -69,21 +69,23 @@ class BatchNorm(nn.BatchNorm2d):
         self.num_batches_tracked.add_(1)
 
 
-def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
-    return nn.Conv2d(inputs, outputs, 3, stride, padding=1)
+def conv3x3(inputs: int, outputs: int, stride: int = 1, *, bias: bool = True) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=bias)
 
 
 class ResidualBlock(nn.Module):
     """Three 3x3 convolutions; the last two are a residual branch."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int = 1, *, bias: bool = True) -> None:
         super().__init__()
-        self.enter = nn.Sequential(conv3x3(inputs, outputs, stride), BatchNorm(outputs), nn.ReLU())
+        self.enter = nn.Sequential(
+            conv3x3(inputs, outputs, stride, bias=bias), BatchNorm(outputs), nn.ReLU()
+        )
         self.branch = nn.Sequential(
-            conv3x3(outputs, outputs),
+            conv3x3(outputs, outputs, bias=bias),
             BatchNorm(outputs),
             nn.ReLU(),
-            conv3x3(outputs, outputs),
+            conv3x3(outputs, outputs, bias=bias),
             BatchNorm(outputs),
         )
 

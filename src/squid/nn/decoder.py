@@ -60,6 +60,7 @@ class Decoder(nn.Module):
         merge_level: int,
         skips: bool = True,
         memories: Sequence[MemoryBlock] = (),
+        bias: bool = True,
     ) -> None:
         """`channels` are the encoder's; skips and memories serve the levels before patches are put
         together."""
@@ -69,7 +70,9 @@ class Decoder(nn.Module):
         self.merged_at = depth - merge_level
         self.levels = nn.ModuleList(
             ResidualBlock(
-                channels[i + 1] + (channels[i] if i >= depth - self.skipped else 0), channels[i]
+                channels[i + 1] + (channels[i] if i >= depth - self.skipped else 0),
+                channels[i],
+                bias=bias,
             )
             for i in reversed(range(depth))
         )

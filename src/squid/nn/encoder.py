@@ -24,12 +24,12 @@ class Encoder(Protocol):
 class ResidualEncoder(nn.Module):
     """The authors' encoder: residual blocks, the first convolution of a level with stride two."""
 
-    def __init__(self, width: int, depth: int) -> None:
+    def __init__(self, width: int, depth: int, *, bias: bool = True) -> None:
         super().__init__()
         self.channels = tuple(width * 2**level for level in range(depth + 1))
-        self.enter = ResidualBlock(1, width)
+        self.enter = ResidualBlock(1, width, bias=bias)
         pairs = zip(self.channels, self.channels[1:], strict=False)
-        self.levels = nn.ModuleList(ResidualBlock(a, b, stride=2) for a, b in pairs)
+        self.levels = nn.ModuleList(ResidualBlock(a, b, 2, bias=bias) for a, b in pairs)
 
     def forward(self, patches: Tensor) -> tuple[Tensor, list[Tensor]]:
         x = self.enter(patches)
@@ -44,12 +44,12 @@ class PooledEncoder(nn.Module):
     """The paper's encoder as its table reads: one convolution and a max-pooling per level, half the
     authors' bottleneck."""
 
-    def __init__(self, width: int, depth: int) -> None:
+    def __init__(self, width: int, depth: int, *, bias: bool = True) -> None:
         super().__init__()
         self.channels = (width, *(width * 2**level for level in range(depth)))
         inputs = (1, *self.channels[1:-1])
         self.levels = nn.ModuleList(
-            nn.Sequential(conv3x3(a, b), BatchNorm(b), nn.ReLU())
+            nn.Sequential(conv3x3(a, b, bias=bias), BatchNorm(b), nn.ReLU())
             for a, b in zip(inputs, self.channels[1:], strict=True)
         )
 
