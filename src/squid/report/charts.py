@@ -41,7 +41,7 @@ def sheet_chart(
     words = [chosen.caption]
     if scales:
         words.append("The brighter, the more anomalous, on one scale for all sheets.")
-    if examples[0].cells is not None:
+    if any(example.cells is not None and example.cells.any() for example in examples):
         words.append("Outlined: the cells that are known to be anomalous.")
     return Chart(
         name=chosen.name,
@@ -61,6 +61,7 @@ def training_chart(history: History) -> Chart:
         caption=f"Weighted losses, a mean over each epoch, on log scales; {len(history)} epochs in "
         f"{time}. Losses of two adversaries balance rather than fall.",
         draw=partial(training_curves, history),
+        wide=True,
     )
 
 
@@ -74,6 +75,7 @@ def memory_map_chart(watched: Sequence[memories.Watched]) -> Chart:
         "slots of a matrix are learned and may lie apart. Distances between far groups mean "
         "nothing.",
         draw=partial(memories.memory_map, planes),
+        wide=True,
     )
 
 
@@ -85,6 +87,7 @@ def slot_use_chart(watched: Sequence[memories.Watched]) -> Chart:
         "position of the image in a space-aware memory; blank slots were never read. A few bright "
         "slots and no others mean that the memory nearly always answers the same.",
         draw=partial(memories.slot_use, watched),
+        wide=True,
     )
 
 
@@ -105,4 +108,5 @@ def compared_training_chart(histories: Mapping[str, History], colours: Mapping[s
         caption="Weighted losses, a mean over each epoch, on log scales; a line per run that has "
         "the loss, in the colours of the ROC. Losses of different methods do not compare.",
         draw=partial(compared_training, histories, colours),
+        wide=True,
     )

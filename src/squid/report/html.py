@@ -49,7 +49,9 @@ def table(
     head = tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in header)))
     body = tag("tbody", *(_row(row) for row in rows))
     kind = "words" if words else "numbers"
-    return _scrolling(tag("table", tag("caption", caption), head, body, class_=kind), caption)
+    return _scrolling(
+        tag("table", tag("caption", tag("span", caption)), head, body, class_=kind), caption
+    )
 
 
 def _row(cells: Sequence[object]) -> Html:

@@ -59,21 +59,15 @@ def choose(scored: Scored, threshold: float) -> list[Chosen]:
     missed = [int(i) for i in up if anomalous[i] and not called[i]]
     alarms = [int(i) for i in up[::-1] if called[i] and not anomalous[i]]
     most, least = up[::-1][:SHOWN].tolist(), up[:SHOWN].tolist()
-    each = ", with the worst of each finding" if any(scored.findings) else ""
+    worst = ", with the worst of each finding" if any(scored.findings) else ""
+    below = f"Anomalous images below the threshold ({len(missed)} in all){worst}; lowest first."
+    above = f"Normal images from the threshold on ({len(alarms)} in all); highest first."
     sheets = [
         Chosen("most-anomalous", "The most anomalous", "Highest scores of the test images.", most),
         Chosen("most-normal", "The most normal", "Lowest scores of the test images.", least),
-        Chosen(
-            "missed", "Missed",
-            f"Anomalous images below the threshold ({len(missed)} in all){each}; lowest scores first.",
-            one_of_each(missed, scored.findings),
-        ),
-        Chosen(
-            "false-alarms", "False alarms",
-            f"Normal images from the threshold on ({len(alarms)} in all); highest scores first.",
-            alarms[:SHOWN],
-        ),
-    ]  # fmt: skip
+        Chosen("missed", "Missed", below, one_of_each(missed, scored.findings)),
+        Chosen("false-alarms", "False alarms", above, alarms[:SHOWN]),
+    ]
     return [sheet for sheet in sheets if sheet.places]
 
 

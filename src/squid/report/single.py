@@ -102,11 +102,12 @@ class Single:
     def _detection(self, kept: dict[str, Any]) -> Html:
         metrics, found = Metrics.model_validate(kept["metrics"]), Scored.of(kept)
         thresholds = self._thresholds(metrics)
+        findings = {} if kept.get("digits") else kept["findings"]  # which has its own tables
         return section(
             "How well it detects",
             tables.metrics_table(metrics),
             tables.threshold_note(metrics, self.calibration),
-            tables.findings_table(kept["findings"]) if kept["findings"] else Html(),
+            tables.findings_table(findings) if findings else Html(),
             self._show(charts.roc_chart(metrics, found, thresholds)),
             self._show(charts.scores_chart(found, thresholds)),
         )

@@ -68,7 +68,7 @@ class Chart:
     """How to read it."""
     draw: Callable[[], Figure]
     wide: bool = False
-    """Pictures that a phone scrolls through instead of shrinking them."""
+    """A phone scrolls through it instead of shrinking it."""
 
     @cached_property
     def light(self) -> bytes:
@@ -132,7 +132,8 @@ def panels(count: int, *, columns: int = 2, height: float = 3.0) -> tuple[Figure
 
 def faint() -> str:
     """The colour of what stands back: reference lines, notes."""
-    return str(mpl.rcParams["xtick.labelcolor"])
+    label = mpl.rcParams["xtick.labelcolor"]
+    return str(mpl.rcParams["xtick.color"] if label == "inherit" else label)
 
 
 def without_axes(axes: Axes) -> None:

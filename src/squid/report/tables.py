@@ -66,20 +66,21 @@ def findings_table(findings: Mapping[str, Any]) -> Html:
     return table(
         ("Finding", "Images", "AUC"),
         [(name, group.count, interval(group.auc)) for name, group in ordered],
-        caption="Images with each finding (perhaps others too) against all normal ones.",
+        caption="Images with each finding, perhaps among others, against all normal ones.",
     )
 
 
 def splits_table(recorded: Mapping[str, Mapping[str, int]], splits: Splits | None) -> Html:
     """As recorded in training; patients where the images could be read again."""
-    patients = {row.split: row.patients for row in splits.table()} if splits else {}
+    now = splits.table() if splits else []
+    patients = {row.split: row.patients for row in now if row.patients is not None}
+    counts = [(name, row["normal"], row["anomalous"]) for name, row in recorded.items()]
+    if not patients:
+        return table(("Split", "Normal", "Anomalous"), counts, caption="Images of each split.")
     return table(
         ("Split", "Normal", "Anomalous", "Patients"),
-        [
-            (name, row["normal"], row["anomalous"], patients.get(name) or UNKNOWN)
-            for name, row in recorded.items()
-        ],
-        caption="Images of each split.",
+        [(*row, patients.get(row[0], UNKNOWN)) for row in counts],
+        caption="Images and patients of each split.",
     )
 
 
@@ -97,9 +98,7 @@ def _kinds(measures: Sequence[DigitMeasures]) -> Html:
     header = ("Anomaly", "Images", *(_under(m.noise) for m in measures))
     return join(
         [
-            table(
-                header, _aucs(together), caption="AUC of images with this anomaly, others perhaps."
-            ),
+            table(header, _aucs(together), caption="AUC of images with this anomaly."),
             table(header, _aucs(alone), caption="AUC of images with this kind of anomaly only."),
         ]
     )

@@ -1,0 +1,50 @@
+"""Several runs on one page."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from squid.report import write_report
+
+
+def seeded(run: Path, name: str, seed: int, **changes: Any) -> Path:
+    """A copy of a run that differs in its seed, with other numbers."""
+    copy = Path(shutil.copytree(run, run.parent / name))
+    recipe = (copy / "recipe.toml").read_text()
+    (copy / "recipe.toml").write_text(recipe.replace("seed = 0\nfalse", f"seed = {seed}\nfalse"))
+    kept = json.loads((copy / "metrics.json").read_text())
+    kept["metrics"]["auc"]["value"] = changes.pop("auc")
+    (copy / "metrics.json").write_text(json.dumps({**kept, **changes}))
+    return copy
+
+
+def test_seeds_of_a_recipe_become_a_mean(run: Path) -> None:
+    runs = [seeded(run, "first", 1, auc=0.6), seeded(run, "second", 2, auc=0.8)]
+    out = write_report(runs)
+    assert out == run.parent / "comparison.html"
+    page = out.read_text(encoding="utf-8")
+    assert "0.700 ± 0.141" in page
+    assert "different images" not in page
+    for name in ("comparison-roc", "comparison-training"):
+        assert (out.parent / "figures" / f"{name}.png").is_file()
+        assert (out.parent / "figures" / f"{name}.svg").is_file()
+
+
+@pytest.mark.parametrize("difference", [{"rule": "paper"}, {"fingerprint": "another"}])
+def test_what_does_not_compare_is_kept_apart_or_told(run: Path, difference: dict[str, str]) -> None:
+    runs = [seeded(run, "first", 1, auc=0.6), seeded(run, "second", 2, auc=0.8, **difference)]
+    page = write_report(runs).read_text(encoding="utf-8")
+    assert ("0.700 ± 0.141" in page) == ("rule" not in difference)
+    assert ("different images" in page) == ("fingerprint" in difference)
+
+
+def test_a_run_without_numbers_is_named(run: Path) -> None:
+    other = seeded(run, "<i>other", 1, auc=0.6)
+    (other / "metrics.json").unlink()
+    page = write_report([run, other], run.parent / "both.html").read_text(encoding="utf-8")
+    assert "Not evaluated yet" in page
+    assert "<i>other" not in page
+    assert "&lt;i&gt;other" in page

@@ -1,0 +1,150 @@
+"""The pieces of a page: HTML, choice of images, figures, memories."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.colors import to_rgba
+from matplotlib.patches import Rectangle
+
+from squid.data.splits import Splits
+from squid.detector import Detector
+from squid.nn.memory import MemoryQueue
+from squid.report.figures import Curve, Example, roc, score_histogram, sheet
+from squid.report.html import Html, tag
+from squid.report.memories import effective_slots, embed, watch
+from squid.report.scored import SHOWN, Scored, choose, one_of_each, shorten
+from squid.report.style import Chart, canvas
+from squid.report.training import loss_columns, training_curves
+
+LABELS = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+SCORES = np.array([0.1, 0.2, 0.3, 0.9, 0.15, 0.6, 0.8, 0.95])
+HISTORY = [
+    {"stage": "train", "epoch": "1", "rate.critic": "0.1", "critic.gap": "-2.0", "seconds": "1.0"},
+    {"stage": "train", "epoch": "2", "rate.critic": "0.05", "critic.gap": "", "seconds": "1.0"},
+]
+
+
+def test_html_escapes_once() -> None:
+    inner = tag("b", "a < b", title='"quoted"')
+    assert inner == '<b title="&quot;quoted&quot;">a &lt; b</b>'
+    assert tag("p", inner, " & ", class_="x") == f'<p class="x">{inner} &amp; </p>'
+    assert isinstance(inner, Html)
+
+
+def test_extremes_and_mistakes_are_chosen() -> None:
+    scored = Scored([str(i) for i in range(8)], SCORES, LABELS, [""] * 8)
+    chosen = {sheet.name: sheet.places for sheet in choose(scored, 0.5)}
+    assert chosen["most-anomalous"] == [7, 3, 6, 5, 2, 1]
+    assert chosen["most-normal"] == [0, 4, 1, 2, 5, 6]
+    assert chosen["missed"] == [4]
+    assert chosen["false-alarms"] == [3]
+    perfect = choose(Scored(scored.names, LABELS.astype(float), LABELS, [""] * 8), 0.5)
+    assert [sheet.name for sheet in perfect] == ["most-anomalous", "most-normal"]
+
+
+def test_every_finding_is_among_the_missed() -> None:
+    findings = ["effusion"] * 10 + ["nodule|effusion", "hernia"]
+    chosen = one_of_each(list(range(12)), findings)
+    assert chosen == [0, 1, 2, 3, 10, 11]
+    assert len(chosen) == SHOWN
+    many = [f"finding {i}" for i in range(30)]
+    assert one_of_each(list(range(30)), many) == list(range(12))
+
+
+def test_names_are_shortened_in_the_middle() -> None:
+    assert shorten("patient00012.png") == "patient00012.png"
+    short = shorten("a-very-long-folder/patient00012.png")
+    assert len(short) <= 22
+    assert short.startswith("a-very")
+    assert short.endswith("00012.png")
+    assert shorten("a\nb") == "a?b"
+
+
+def test_operating_point_lies_where_the_threshold_puts_it() -> None:
+    (axes,) = roc([Curve("run", SCORES, LABELS)], {"verdict": 0.5}).axes
+    point = next(line for line in axes.lines if line.get_label() == "verdict")
+    assert point.get_xydata().tolist() == [[0.25, 0.75]]
+
+
+def test_histograms_are_shares_of_their_class() -> None:
+    scores, labels = np.append(SCORES, 0.4), np.append(LABELS, 0)
+    (axes,) = score_histogram(scores, labels, {"verdict": 0.5}).axes
+    for container in axes.containers:
+        assert sum(bar.get_height() for bar in container) == pytest.approx(1.0)
+
+
+def test_anomalous_cells_are_outlined_in_place() -> None:
+    cells = np.zeros(9, dtype=np.int64)
+    cells[5] = 2  # second row, third column
+    image = np.zeros((12, 12))
+    examples = [Example(image, "$plain"), Example(image, "marked", cells=cells)]
+    (axes,) = sheet(examples).axes
+    (frame,) = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    gap = 1
+    assert frame.get_xy() == (12 + gap + 8 - 0.5, 4 - 0.5)
+    assert (frame.get_width(), frame.get_height()) == (4, 4)
+
+
+def test_sheet_has_a_row_per_kind_of_picture_and_wraps() -> None:
+    image = np.full((16, 16), 0.5)
+    plain = sheet([Example(image, "")])
+    full = Example(image, "", reconstruction=image, heatmaps={"residual": image, "memory": image})
+    assert [text.get_text() for text in plain.axes[0].texts] == ["", "input"]
+    names = [text.get_text() for text in sheet([full]).axes[0].texts]
+    assert names == ["", "input", "reconstruction", "residual", "memory distance"]
+    assert len(sheet([full] * 7, columns=3).axes) == 3
+
+
+def test_losses_below_zero_are_drawn() -> None:
+    assert loss_columns(HISTORY) == ["critic.gap"]
+    losses, rates = training_curves(HISTORY).axes
+    assert losses.get_yscale() == "symlog"
+    assert losses.lines[0].get_xydata().tolist() == [[1.0, -2.0]]
+    assert rates.get_yscale() == "log"
+
+
+def test_a_chart_has_a_light_and_a_dark_face(tmp_path: Path) -> None:
+    drawn = []
+
+    def draw():
+        drawn.append(figure := canvas(1, 1))
+        return figure
+
+    chart = Chart("empty", "nothing", "Nothing to see.", draw)
+    assert chart.light != chart.dark
+    light, dark = (to_rgba(figure.get_facecolor()) for figure in drawn)
+    assert min(light[:3]) > 0.9
+    assert max(dark[:3]) < 0.2
+    chart.save(tmp_path)
+    again = (tmp_path / "empty.svg").read_bytes()
+    chart.save(tmp_path)
+    assert (tmp_path / "empty.svg").read_bytes() == again
+
+
+def test_watching_memories_counts_reads_and_changes_nothing(trained: Path, splits: Splits) -> None:
+    detector = Detector.load(trained, device="cpu")
+    before = {name: value.clone() for name, value in detector.method.state_dict().items()}
+    watched = watch(detector, splits.train.pixels)
+    config = detector.recipe.method
+    assert [memory.queue for memory in watched] == [True, False, False]
+    for memory in watched:
+        assert memory.use.shape == (9, 20)
+        np.testing.assert_allclose(memory.use.sum(1), config.k)  # each read takes the k nearest
+        assert memory.features.shape[1] == memory.slots.shape[1]
+    after = detector.method.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    queue = next(m for m in detector.method.modules() if isinstance(m, MemoryQueue))
+    assert not queue._forward_pre_hooks
+    first, second = embed(watched[0]), embed(watched[0])
+    np.testing.assert_array_equal(first.slots, second.slots)
+    assert first.slots.shape == (180, 2)
+
+
+def test_effective_slots_are_those_equally_read() -> None:
+    use = np.zeros((2, 8))
+    use[:, :4] = 0.25
+    assert effective_slots(use) == pytest.approx(4.0)
+    use[0] = [1.0, 0, 0, 0, 0, 0, 0, 0]
+    assert effective_slots(use) == pytest.approx(2.5)

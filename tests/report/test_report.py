@@ -1,0 +1,116 @@
+"""What the page of one run says, and what it must never do."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from squid.data.splits import Splits
+from squid.errors import ConfigError, RunError
+from squid.experiments import evaluate_run, train_run
+from squid.recipe import Recipe
+from squid.report import write_report
+from squid.run import Run
+from squid.train import Engine
+
+FIGURES = ("roc", "scores", "most-anomalous", "most-normal", "training", "memory-map", "slot-use")
+
+
+@pytest.fixture
+def page(trained: Path) -> str:
+    return (trained / "report.html").read_text(encoding="utf-8")
+
+
+def test_nothing_is_fetched_or_executed(page: str) -> None:
+    assert "://" not in page
+    assert "<script" not in page
+    sources = re.findall(r'(?:src|srcset|href)="([^"]*)"', page)
+    assert sources
+    assert all(source.startswith("data:") for source in sources)
+
+
+def test_names_and_findings_from_files_are_escaped(page: str) -> None:
+    assert "&lt;script&gt;alert(" in page
+    assert "&lt;b&gt;novel&lt;/b&gt;" in page
+    assert "<b>novel" not in page
+
+
+def test_says_what_was_trained_on_what(page: str, trained: Path, recipe: Recipe) -> None:
+    environment = Run(trained).environment
+    for key in ("data", "version", "torch", "python", "device"):
+        assert str(environment[key]) in page
+    assert recipe.title in page
+    assert "<td>48</td><td>0</td>" in page
+    assert "not a medical device" in page
+
+
+def test_numbers_are_those_of_the_evaluation(page: str, trained: Path) -> None:
+    metrics = json.loads((trained / "metrics.json").read_text())["metrics"]
+    for name in ("auc", "average_precision", "f1"):
+        value, low, high = (metrics[name][key] for key in ("value", "low", "high"))
+        assert f"{value:.3f} <small>[{low:.3f}, {high:.3f}]</small>" in page
+    assert "Threshold rule normals" in page
+    assert "10 validation normals" in page
+
+
+def test_digit_tables(page: str, trained: Path) -> None:
+    clean, noisy = json.loads((trained / "metrics.json").read_text())["digits"]
+    for kind, name in (("gradcam", "Grad-CAM"), ("memory", "memory distance")):
+        values = f"{clean['localisation'][kind]:.3f}</td><td>{noisy['localisation'][kind]:.3f}"
+        assert f'<th scope="row">{name}</th><td>{values}</td>' in page
+    assert f"<td>{clean['restoration']['faithfulness']:.3f}</td>" in page
+    assert "noise 0.1" in page
+
+
+def test_every_figure_is_explained_and_saved(page: str, trained: Path) -> None:
+    shown = re.findall(r'<figure id="figure-([^"]*)">', page)
+    assert set(FIGURES) <= set(shown)
+    assert len(re.findall(r'<img [^>]*alt="[^"]+', page)) == len(shown)
+    assert len(re.findall(r"<figcaption>[^<]{20,}</figcaption>", page)) == len(shown)
+    for name in shown:
+        assert (trained / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (trained / "figures" / f"{name}.svg").read_text(encoding="utf-8")
+
+
+def test_without_numbers_it_says_how_to_make_them(run: Path) -> None:
+    (run / "metrics.json").unlink()
+    page = write_report([run], device="cpu").read_text(encoding="utf-8")
+    assert f"<code>squid evaluate {run}</code>" in page
+    assert "figure-roc" not in page
+    assert "figure-training" in page
+
+
+def test_other_images_are_not_shown(run: Path) -> None:
+    """The recipe's own data has other names, so another fingerprint."""
+    page = write_report([run], device="cpu").read_text(encoding="utf-8")
+    assert "The images changed since the training" in page
+    assert "figure-roc" in page
+    assert "figure-most-anomalous" not in page
+
+
+def test_paper_rule_is_called_optimistic(run: Path, splits: Splits) -> None:
+    evaluate_run(run, rule="paper", device="cpu", splits=splits)
+    page = write_report([run], device="cpu").read_text(encoding="utf-8")
+    assert "Threshold rule paper" in page
+    assert "optimistic" in page
+
+
+def test_method_without_memory_lacks_that_section(recipe: Recipe, tmp_path: Path) -> None:
+    method = {"name": "auto_encoder", "size": 48, "epochs": 1, "batch_size": 16}
+    plain = Recipe.model_validate({**recipe.model_dump(mode="json"), "method": method})
+    train_run(plain, tmp_path / "plain", engine=Engine("cpu"))
+    evaluate_run(tmp_path / "plain", device="cpu")
+    out = write_report([tmp_path / "plain"], tmp_path / "elsewhere" / "page.html", device="cpu")
+    assert out == tmp_path / "elsewhere" / "page.html"
+    page = out.read_text(encoding="utf-8")
+    assert "figure-most-anomalous" in page
+    assert "figure-memory-map" not in page
+    assert (out.parent / "figures" / "roc.svg").is_file()
+
+
+def test_mistakes_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="at least one run"):
+        write_report([])
+    with pytest.raises(RunError, match="not a run folder"):
+        write_report([tmp_path])
