@@ -1,9 +1,8 @@
 """The detector: a trained method with its preprocessing and its calibration. What a user holds."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -11,24 +10,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from squid import explain
-from squid.calibration import Calibration, calibrate
+from squid.calibration import RATES, Calibration, calibrate
+from squid.data.base import Progress
 from squid.data.cache import ImageStore
-from squid.data.image import read_many, resize
-from squid.data.listing import image_files
+from squid.data.source import Images, Loaded, open_images, read_images
 from squid.data.splits import Splits
-from squid.errors import DataError
+from squid.data.stream import OnError
 from squid.methods import build
 from squid.methods.base import Method
 from squid.recipe import Recipe
 from squid.run import Run
+from squid.scoring import BATCH_SIZE, EngineName, Scoring, scoring_device, to_device, to_unit
 from squid.train import Engine, Monitor, train
-from squid.train.engine import Device, pick_device
+from squid.train.engine import Device, Precision
 from squid.train.loop import State
-
-Images = str | Path | Sequence[str | Path] | NDArray[np.generic] | Tensor
-"""A file, a folder, several files, or pixels: (h, w), (n, h, w) or (n, 1, h, w), uint8 or float in [0, 1]."""
-
-BATCH_SIZE = 64
 
 
 @dataclass(frozen=True)
@@ -40,41 +35,65 @@ class Prediction:
     """Raw; higher is more anomalous."""
     probability: float
     """The paper's standardised score: 0.5 is the average healthy image; not a chance of disease."""
-    anomalous: bool
-    """Whether the score reaches the threshold measured on held-out healthy images."""
+    anomalous: bool | None
+    """Whether the score reaches the threshold measured on held-out healthy images; None without
+    a calibration."""
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """Images ready for a method, with where each came from."""
+class Scored:
+    """Raw scores, with where each came from."""
 
-    pixels: Tensor  # (n, 1, size, size) uint8
+    scores: NDArray[np.float64]  # (n,)
     sources: tuple[str, ...]
     skipped: tuple[tuple[str, str], ...]
+    """Files that could not be read, each with the reason."""
+
+
+UNCALIBRATED = Calibration(mean=0.0, std=1.0, count=0, thresholds={}, heldout=0)
 
 
 class Detector:
     """Scores images with a trained method; `predict` adds what the scores mean."""
 
     def __init__(
-        self, method: Method, calibration: Calibration, recipe: Recipe, *, device: Device = "auto"
-    ) -> None:
-        self.device = pick_device(device)
+        self, method: Method, calibration: Calibration, recipe: Recipe, *, device: Device = "auto",
+        engine: EngineName = "auto", precision: Precision | None = None, compile: bool = False,
+        run: Run | None = None,
+    ) -> None:  # fmt: skip
+        """`precision` is the training's on a GPU and float32 on a CPU when left out; a `run` is
+        where an ONNX file is looked for and kept."""
+        self.device = scoring_device(device, engine)
         self.method = method.to(self.device).eval()
         self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.calibration = calibration
         self.recipe = recipe
+        usual = recipe.train.precision if self.device.type == "cuda" else "float32"
+        self._scoring = Scoring(
+            method, recipe.method.size, self.device, engine=engine, precision=precision or usual,
+            compile=compile, run=run,
+        )  # fmt: skip
 
     @classmethod
-    def load(cls, run: Path | str, *, device: Device = "auto") -> "Detector":
-        """From a run folder, and nothing else."""
+    def load(
+        cls, run: Path | str, *, device: Device = "auto", engine: EngineName = "auto",
+        precision: Precision | None = None, compile: bool = False,
+    ) -> "Detector":  # fmt: skip
+        """From a run folder, and nothing else.
+
+        `engine`: `auto` takes ONNX Runtime on a CPU once the run has an ONNX file, or for more
+        images than it takes to be worth writing one.
+        """
         folder = Run.open(run)
-        return cls(folder.load_method(), folder.calibration, folder.recipe, device=device)
+        return cls(
+            folder.load_method(), folder.calibration, folder.recipe, device=device, engine=engine,
+            precision=precision, compile=compile, run=folder,
+        )  # fmt: skip
 
     @classmethod
     def fit(
-        cls, recipe: Recipe, splits: Splits, *, engine: Engine, monitor: Monitor, method: Method | None = None,
-        state: State | None = None,
+        cls, recipe: Recipe, splits: Splits, *, engine: Engine, monitor: Monitor,
+        method: Method | None = None, state: State | None = None,
     ) -> "Detector":  # fmt: skip
         """Train on the splits' training images and calibrate on held-out healthy ones."""
         method = method or new_method(recipe)
@@ -100,14 +119,18 @@ class Detector:
         cls, method: Method, recipe: Recipe, splits: Splits, *, device: Device = "auto"
     ) -> "Detector":
         """A detector whose calibration is measured now, on healthy images only."""
-        unknown = Calibration(mean=0.0, std=1.0, count=0, thresholds={}, heldout=0)
-        detector = cls(method, unknown, recipe, device=device)
-        rates = sorted({0.01, 0.05, 0.1, 0.2, recipe.false_positive_rate})
+        detector = cls(method, UNCALIBRATED, recipe, device=device)
         detector.calibration = calibrate(
             detector.score(splits.train.normals.pixels),
-            detector.score(splits.validation.normals.pixels), rates, source="validation normals",
+            detector.score(splits.validation.normals.pixels), detector.rates,
+            source="validation normals",
         )  # fmt: skip
         return detector
+
+    @property
+    def rates(self) -> list[float]:
+        """Target false-positive rates that get a threshold."""
+        return sorted({*RATES, self.recipe.false_positive_rate})
 
     def save(self, run: Path | str, *, overwrite: bool = False) -> None:
         """A run folder that `load` reads."""
@@ -117,30 +140,54 @@ class Detector:
 
     def score(self, images: Images) -> NDArray[np.float64]:
         """(n,) raw scores, higher = more anomalous."""
-        pixels = self.read(images).pixels
-        scores = [self.method.score(batch).double().cpu() for batch in self._batches(pixels)]
-        return torch.cat(scores).numpy() if scores else np.empty(0)
+        return self.score_files(images).scores
+
+    def score_files(
+        self, images: Images, *, on_error: OnError = "raise", progress: Progress | None = None
+    ) -> Scored:
+        """Files are decoded while those before them are scored, in bounded memory."""
+        opened = open_images(images, self.recipe.method.size)
+        scores: list[Tensor] = []
+        sources: list[str] = []
+        skipped: list[tuple[str, str]] = []
+        for chunk in opened.chunks(BATCH_SIZE[self.device.type], on_error):
+            if len(chunk.pixels):
+                engine = self._scoring.engine(len(opened), chunk.pixels)
+                scores.append(engine(chunk.pixels))
+                # One chunk behind, so that a GPU works while the next chunk is on its way.
+                scores[-2:-1] = [late.cpu() for late in scores[-2:-1]]
+            sources += [opened.sources[place] for place in chunk.places]
+            skipped += [(opened.sources[place], reason) for place, reason in chunk.skipped]
+            if progress is not None:
+                progress(len(sources) + len(skipped), len(opened))
+        joined = (
+            torch.cat([late.double().cpu() for late in scores]).numpy() if scores else np.empty(0)
+        )
+        return Scored(joined, tuple(sources), tuple(skipped))
 
     def predict(self, images: Images, *, rate: float | None = None) -> list[Prediction]:
         """Scores and what they mean, at a target false-positive rate (the recipe's by default)."""
-        loaded = self.read(images)
-        return self.judge(loaded.sources, self.score(loaded.pixels), rate=rate)
+        scored = self.score_files(images)
+        return self.judge(scored.sources, scored.scores, rate=rate)
 
     def judge(
         self, sources: Sequence[str], scores: NDArray[np.float64], *, rate: float | None = None
     ) -> list[Prediction]:
         """What raw scores mean."""
-        verdicts = self.calibration.verdict(scores, rate or self.recipe.false_positive_rate)
         probabilities = self.calibration.probability(scores)
+        verdicts: list[bool | None] = [None] * len(scores)
+        if self.calibration.thresholds:
+            rate = rate or self.recipe.false_positive_rate
+            verdicts = self.calibration.verdict(scores, rate).tolist()
         return [
-            Prediction(source, float(score), float(probability), bool(verdict))
+            Prediction(source, float(score), float(probability), verdict)
             for source, score, probability, verdict in zip(
                 sources, scores, probabilities, verdicts, strict=True
             )
         ]
 
     def reconstruct(self, images: Images) -> NDArray[np.float32] | None:
-        """(n, h, w) in [0, 1]: the healthy version the method draws; None where it draws nothing."""
+        """(n, h, w) in [0, 1]: the healthy version the method draws; None where it draws none."""
         drawn = [
             self.method.reconstruct(batch) for batch in self._batches(self.read(images).pixels)
         ]
@@ -163,16 +210,15 @@ class Detector:
         return explain.kinds(self.method)
 
     def read(
-        self, images: Images, *, on_error: Literal["raise", "skip"] = "raise",
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Loaded:  # fmt: skip
+        self, images: Images, *, on_error: OnError = "raise", progress: Progress | None = None
+    ) -> Loaded:
         """Files or arrays as this detector's method wants them."""
         return read_images(images, self.recipe.method.size, on_error=on_error, progress=progress)
 
     def _batches(self, pixels: Tensor) -> Iterator[Tensor]:
         with torch.no_grad():
-            for chunk in pixels.split(BATCH_SIZE):
-                yield chunk.to(self.device, non_blocking=True).float() / 255.0
+            for part in torch.split(pixels, BATCH_SIZE[self.device.type]):
+                yield to_unit(to_device(part, self.device))
 
 
 def new_method(recipe: Recipe) -> Method:
@@ -182,53 +228,6 @@ def new_method(recipe: Recipe) -> Method:
         return build(recipe.method)
 
 
-def read_images(
-    images: Images, size: int, *, on_error: Literal["raise", "skip"] = "raise",
-    progress: Callable[[int, int], None] | None = None,
-) -> Loaded:  # fmt: skip
-    """Files, folders or arrays as gray bytes of one size."""
-    if isinstance(images, (np.ndarray, Tensor)):
-        pixels = _as_bytes(torch.as_tensor(images), size)
-        return Loaded(pixels, tuple(f"image {i}" for i in range(len(pixels))), ())
-    paths = list_files([images] if isinstance(images, (str, Path)) else images)
-    reading = read_many(paths, size, on_error=on_error, progress=progress)
-    sources = tuple(str(paths[place]) for place in reading.kept)
-    return Loaded(reading.pixels, sources, reading.skipped)
-
-
-def list_files(images: Sequence[str | Path]) -> list[Path]:
-    """Files as they are given, folders opened."""
-    paths: list[Path] = []
-    for place in map(Path, images):
-        if place.is_dir():
-            found = image_files(place)
-            if not found:
-                raise DataError(f"{place} holds no image files (PNG, JPEG, TIFF, BMP).")
-            paths.extend(found)
-        elif place.is_file():
-            paths.append(place)
-        else:
-            raise DataError(f"There is no file or folder {place}.")
-    return paths
-
-
 def device_budget(device: torch.device) -> int | None:
-    """Bytes of training images kept on the device: half of what is free on a GPU; no limit on a CPU."""
+    """Bytes of training images kept on the device: half of what is free on a GPU, all on a CPU."""
     return torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else None
-
-
-def _as_bytes(pixels: Tensor, size: int) -> Tensor:
-    """(h, w), (n, h, w) or (n, 1, h, w) -> (n, 1, size, size) uint8."""
-    if pixels.ndim == 2:
-        pixels = pixels[None]
-    if pixels.ndim == 3:
-        pixels = pixels[:, None]
-    if pixels.ndim != 4 or pixels.shape[1] != 1:
-        raise DataError(f"Images of shape {tuple(pixels.shape)} are not gray; give (n, h, w).")
-    if not pixels.is_floating_point() and pixels.dtype != torch.uint8:
-        raise DataError(
-            f"Images of type {pixels.dtype} are not known; give uint8, or float in [0, 1]."
-        )
-    if pixels.is_floating_point() and (pixels.min() < 0 or pixels.max() > 1):
-        raise DataError("Float images must lie in [0, 1]; divide by their largest possible value.")
-    return torch.stack([resize(image.cpu(), size) for image in pixels])

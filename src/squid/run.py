@@ -5,6 +5,7 @@ calibration.json     normals' scores        training.safetensors  the rest (a te
 metrics.json         of `evaluate`          history.csv           losses and rates per epoch
 environment.json     versions, seed, data   snapshots.npz         scores at every snapshot
 resume.pt            while training         report.html, figures/ of `report`
+model.onnx           made when scoring on a CPU first needs it
 """
 
 import csv
@@ -64,7 +65,7 @@ class Run:
     def _clear(self) -> None:
         """Removes what a training writes, and nothing a user may have put there."""
         for name in ("model.safetensors", "training.safetensors", "calibration.json", "metrics.json", "history.csv",
-                     "environment.json", "snapshots.npz", "resume.pt", "model-card.md", "report.html"):  # fmt: skip
+                     "environment.json", "snapshots.npz", "resume.pt", "model-card.md", "report.html", "model.onnx"):  # fmt: skip
             (self.path / name).unlink(missing_ok=True)
 
     @property
@@ -95,6 +96,17 @@ class Run:
         method.to(next((t.dtype for t in state.values() if t.is_floating_point()), torch.float32))
         method.restore(state)
         return method.eval()
+
+    @property
+    def path_of_onnx(self) -> Path:
+        return self.path / "model.onnx"
+
+    @property
+    def onnx(self) -> Path | None:
+        """The exported model, where there is one and it is not older than the weights."""
+        path, weights = self.path_of_onnx, self.path / "model.safetensors"
+        fresh = path.is_file() and path.stat().st_mtime_ns >= weights.stat().st_mtime_ns
+        return path if fresh else None
 
     @property
     def finished(self) -> bool:

@@ -11,9 +11,15 @@ def nearest_squared(queries: Tensor, bank: Tensor, k: int, chunk: int = 8192) ->
 
     The bank is walked through in chunks, so that memory does not grow with it.
     """
-    best = queries.new_empty(len(queries), 0)
+    best = queries.new_empty(queries.shape[0], 0)  # an exported batch has no len()
     for rows in torch.split(bank, chunk):
-        distances = torch.cdist(queries, rows, compute_mode=EXACT)
-        best = torch.cat((best, distances), 1)
+        best = torch.cat((best, _distances(queries, rows)), 1)
         best = best.topk(min(k, best.shape[1]), largest=False).values  # (b, k)
     return best.square()
+
+
+def _distances(queries: Tensor, rows: Tensor) -> Tensor:
+    if torch.onnx.is_in_onnx_export():  # which has no operator for it
+        spelt_out: Tensor = torch.linalg.vector_norm(queries[:, None] - rows, dim=-1)
+        return spelt_out
+    return torch.cdist(queries, rows, compute_mode=EXACT)

@@ -1,0 +1,130 @@
+"""The engines that score: torch on either device, ONNX Runtime on the CPU."""
+
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from squid.errors import ConfigError
+from squid.export import ExportError, OnnxScorer, can_export, export_onnx, exportable
+from squid.methods.base import Method
+from squid.run import Run
+from squid.train.engine import Device, Precision, pick_device
+
+EngineName = Literal["auto", "torch", "onnx"]
+Score = Callable[[Tensor], Tensor]
+"""(b, 1, h, w) uint8 -> (b,), perhaps still on the device."""
+
+BATCH_SIZE = {"cuda": 256, "cpu": 16}
+WORTH_EXPORTING = 200
+"""Images for which `auto` writes an ONNX file that is not there yet."""
+
+
+def to_unit(pixels: Tensor) -> Tensor:
+    """Bytes as the images that methods see, in [0, 1]."""
+    return pixels.float() / 255.0
+
+
+def scoring_device(device: Device, engine: EngineName) -> torch.device:
+    """ONNX Runtime is used on the CPU only."""
+    if engine != "onnx":
+        return pick_device(device)
+    if device == "cuda":
+        raise ConfigError("Engine onnx scores on the CPU; use --device cpu or --engine torch.")
+    return torch.device("cpu")
+
+
+class TorchScorer:
+    """The method itself. What is compiled are single images and full batches, as CUDA graphs on a
+    GPU; the remainder of a list is not worth it."""
+
+    def __init__(
+        self, method: Method, device: torch.device, *, precision: Precision, compile: bool
+    ) -> None:
+        self._method, self._device, self._precision = method, device, precision
+        mode = "reduce-overhead" if device.type == "cuda" else "default"
+        self._compiled = torch.compile(self._score, mode=mode, dynamic=False) if compile else None
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        pixels = to_device(pixels, self._device)
+        full = len(pixels) in (1, BATCH_SIZE[self._device.type])
+        with torch.no_grad(), self._autocast():
+            if self._compiled is not None and full:
+                scores: Tensor = self._compiled(pixels)
+                return scores.clone()  # the next replay of a CUDA graph writes over it
+            return self._score(pixels)
+
+    def _score(self, pixels: Tensor) -> Tensor:
+        return self._method.score(to_unit(pixels))
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self._precision == "float32":
+            return nullcontext()
+        return torch.autocast(self._device.type, torch.bfloat16)
+
+
+def to_device(pixels: Tensor, device: torch.device) -> Tensor:
+    """To a GPU by way of pinned memory, so that the copy overlaps what the GPU computes."""
+    if device.type == "cuda" and not pixels.is_cuda:
+        pixels = pixels.pin_memory()
+    return pixels.to(device, non_blocking=True)
+
+
+class Scoring:
+    """Picks the engine for the images at hand."""
+
+    def __init__(
+        self,
+        method: Method,
+        size: int,
+        device: torch.device,
+        *,
+        engine: EngineName = "auto",
+        precision: Precision = "float32",
+        compile: bool = False,
+        run: Run | None = None,
+    ) -> None:
+        self._method, self._size, self._run = method, size, run
+        self._torch = TorchScorer(method, device, precision=precision, compile=compile)
+        self._onnx: Score | None = None
+        self._engine: EngineName = engine
+        if engine == "onnx" and (run is None or precision == "bf16"):
+            remedy = "save the detector first" if run is None else "leave --precision out"
+            raise ConfigError(f"Engine onnx needs a run folder and float32; {remedy}.")
+        if engine == "auto" and not self._may_use_onnx(device, precision, compile):
+            self._engine = "torch"
+
+    def _may_use_onnx(self, device: torch.device, precision: Precision, compile: bool) -> bool:
+        plain = device.type == "cpu" and precision == "float32" and not compile
+        return plain and self._run is not None and can_export() and exportable(self._method)
+
+    def engine(self, count: int, example: Tensor) -> Score:
+        """For `count` images like the `example` (b, 1, h, w) uint8, on which a new ONNX file is
+        checked."""
+        if self._onnx is None and self._wants_onnx(count):
+            self._onnx = self._open_onnx(example)
+        return self._onnx or self._torch
+
+    def _wants_onnx(self, count: int) -> bool:
+        if self._engine != "auto":
+            return self._engine == "onnx"
+        assert self._run is not None
+        return count > WORTH_EXPORTING or self._run.onnx is not None
+
+    def _open_onnx(self, example: Tensor) -> Score | None:
+        assert self._run is not None
+        try:
+            if self._run.onnx is None:
+                path = self._run.path_of_onnx
+                export_onnx(self._method, path, size=self._size, images=to_unit(example))
+            scorer = OnnxScorer(self._run.path_of_onnx)
+        except (ExportError, OSError) as error:
+            if self._engine == "onnx":
+                raise
+            warnings.warn(f"Scoring with torch: {error}", stacklevel=2)
+            self._engine = "torch"
+            return None
+        return lambda pixels: scorer.score(to_unit(pixels))

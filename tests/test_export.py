@@ -1,0 +1,99 @@
+"""Every method says the same in ONNX as in torch, at any batch size."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from squid import export
+from squid.errors import MissingExtra
+from squid.export import ExportError, OnnxScorer, export_onnx, exportable
+from squid.methods import METHODS, build
+from squid.methods.base import Batch, Method
+
+pytest.importorskip("onnxscript", reason="the export extra is not installed")
+
+SIZE = 32
+EVERYWHERE: dict[str, Any] = {"size": SIZE, "width": 4, "hidden": 16, "channels": (4, 8, 8)}
+"""Taken by each method that has such a setting; an export needs no trained weights."""
+SMALL: dict[str, dict[str, Any]] = {
+    "squid": {"depth": 3, "slots": 16, "matrix_slots": 16, "heads": 2, "discriminator_width": 4},
+}
+
+
+def fitted(name: str) -> Method:
+    """Small, untrained, with everything set that training would have measured."""
+    fields = METHODS[name].Config.model_fields
+    settings = {key: value for key, value in EVERYWHERE.items() if key in fields}
+    torch.manual_seed(0)
+    method = build(METHODS[name].Config.model_validate(settings | SMALL.get(name, {})))
+    method.begin(8)
+    for module in method.modules():
+        if isinstance(module, torch.nn.BatchNorm2d) and module.running_mean is not None:
+            module.running_mean.normal_(0.0, 0.1)
+    with torch.no_grad():
+        method.eval().finalize([Batch(images(8), torch.arange(8), {})])
+    return method.to(memory_format=torch.channels_last)
+
+
+def images(b: int) -> Tensor:
+    """Blurred noise: no two pixels alike, so that no top-k hangs on a tie."""
+    noise = torch.rand(b, 1, SIZE, SIZE, generator=torch.Generator().manual_seed(b))
+    return torch.nn.functional.avg_pool2d(noise, 3, 1, 1)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_onnx_says_what_torch_says(name: str, tmp_path: Path) -> None:
+    method = fitted(name)
+    if not exportable(method):
+        pytest.skip(f"{name} fits something to each image when it scores")
+    before = {key: value.clone() for key, value in method.state_dict().items()}
+    assert export_onnx(method, tmp_path / "model.onnx", size=SIZE, images=images(3)) < 1e-2
+    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
+    assert all(torch.equal(before[key], value) for key, value in method.state_dict().items())
+    scorer = OnnxScorer(tmp_path / "model.onnx")
+    for b in (1, 5):  # neither is a size that the export saw
+        with torch.no_grad():
+            same(scorer.score(images(b)), method.score(images(b)))
+            same(scorer.reconstruct(images(b)), method.reconstruct(images(b)))
+
+
+def same(ours: Tensor | None, theirs: Tensor | None) -> None:
+    assert (ours is None) == (theirs is None)
+    if ours is not None and theirs is not None:
+        atol = 1e-4 * max(1.0, float(theirs.abs().max()))
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=atol)
+
+
+def test_what_fits_images_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="--engine torch"):
+        export_onnx(fitted("if2d"), tmp_path / "model.onnx", size=SIZE)
+
+
+class Unsteady(Method):
+    """Adds how often it was asked, which is a constant of the exported graph."""
+
+    calls = 0
+
+    def score(self, images: Tensor) -> Tensor:
+        type(self).calls += 1
+        return images.mean((1, 2, 3)) + self.calls
+
+
+def test_a_file_that_differs_is_not_kept(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="differ by"):
+        export_onnx(Unsteady(), tmp_path / "model.onnx", size=SIZE)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_the_extra_the_remedy_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "find_spec", lambda name: None)
+    assert not export.can_export()
+    with pytest.raises(MissingExtra, match=r"squid-radiography\[export\]"):
+        export_onnx(Unsteady(), tmp_path / "model.onnx", size=SIZE)
+    with pytest.raises(MissingExtra, match="onnxruntime"):
+        OnnxScorer(tmp_path / "model.onnx")
