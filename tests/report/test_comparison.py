@@ -26,7 +26,7 @@ def test_seeds_of_a_recipe_become_a_mean(run: Path) -> None:
     out = write_report(runs)
     assert out == run.parent / "comparison.html"
     page = out.read_text(encoding="utf-8")
-    assert "0.700 ± 0.141" in page
+    assert "0.700 <small>± 0.141</small>" in page
     assert "different images" not in page
     for name in ("comparison-roc", "comparison-training"):
         assert (out.parent / "figures" / f"{name}.png").is_file()
@@ -37,7 +37,7 @@ def test_seeds_of_a_recipe_become_a_mean(run: Path) -> None:
 def test_what_does_not_compare_is_kept_apart_or_told(run: Path, difference: dict[str, str]) -> None:
     runs = [seeded(run, "first", 1, auc=0.6), seeded(run, "second", 2, auc=0.8, **difference)]
     page = write_report(runs).read_text(encoding="utf-8")
-    assert ("0.700 ± 0.141" in page) == ("rule" not in difference)
+    assert ("0.700 <small>± 0.141</small>" in page) == ("rule" not in difference)
     assert ("different images" in page) == ("fingerprint" in difference)
 
 

@@ -147,5 +147,5 @@ def _key(run: Run) -> tuple[str, str]:
     return alike.to_toml(), (run.metrics or {}).get("rule", "")
 
 
-def _spread(values: Sequence[float]) -> str:
-    return f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
+def _spread(values: Sequence[float]) -> Html:
+    return join([f"{np.mean(values):.3f} ", tag("small", f"± {np.std(values, ddof=1):.3f}")])
