@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from einops import rearrange
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from sklearn.manifold import TSNE
 from torch import Tensor
@@ -137,6 +138,7 @@ def slot_use(memories: Sequence[Watched]) -> Figure:
         image = axes.imshow(read, aspect="auto", cmap="viridis", vmin=0, interpolation="nearest")
         axes.grid(visible=False)
         axes.set(title=_title(memory), xlabel="Slots, the most read first", ylabel="Region")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_yticks(range(len(ordered)), [_summary(*row) for row in enumerate(ordered)])
         bar = figure.colorbar(image, ax=axes, pad=0.015, aspect=12)
         bar.set_label("share of reads", fontsize=9)

@@ -15,7 +15,7 @@ from squid.report.figures import Example
 SHOWN = 6
 """Images of a sheet."""
 _MOST = 2 * SHOWN
-_LETTERS = 22
+_LETTERS = 20
 
 
 @dataclass(frozen=True)
