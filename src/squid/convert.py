@@ -7,6 +7,7 @@ authors do not save the place of the queue's pointer, so it starts at zero.
 import math
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -55,6 +56,23 @@ INPAINTING_KEYS = {
     r"ff\.0\.": "layer.feed_forward.0.",
     r"ff\.3\.": "layer.feed_forward.2.",
 }
+
+
+def read_reference(generator: Path, discriminator: Path) -> Method:
+    """`from_reference` for checkpoint files, loaded weights-only."""
+    return from_reference(_read(generator), _read(discriminator))
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        raise DataError(f"There is no checkpoint {path}.")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a file that is not a checkpoint may fail anywhere
+        raise DataError(f"{path} is not a state dict that can be loaded safely: {error}") from None
+    if not isinstance(state, Mapping):
+        raise DataError(f"{path} holds no state dict but a {type(state).__name__}.")
+    return state
 
 
 def from_reference(

@@ -1,6 +1,6 @@
 """Recipe -> run -> numbers. One runner, used by `train`, `evaluate` and every table alike."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,9 +8,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from squid.calibration import Calibration, calibrate
+from squid.convert import read_reference
 from squid.data.folder import Folder
+from squid.data.source import Images, read_images
 from squid.data.splits import NORMAL, ImageSet, Splits, check, digests, draw_groups
-from squid.detector import Detector, Images, new_method, read_images
+from squid.detector import UNCALIBRATED, Detector, new_method
 from squid.errors import DataError, RunError
 from squid.methods.base import Method
 from squid.metrics import PAPER, Threshold, evaluate, normals, per_group_auc
@@ -107,6 +110,44 @@ def train_run(
     return detector
 
 
+def train_seeds(
+    recipe: Recipe, out: Path, seeds: int, *, engine: Engine, monitor: Monitor, splits: Splits,
+    overwrite: bool = False,
+) -> list[Path]:  # fmt: skip
+    """One run folder per seed, one after the other: SQUID's step alone keeps a GPU busy. Finished ones are left."""
+    folders = [out / f"seed-{seed}" for seed in range(recipe.seed, recipe.seed + seeds)]
+    for seed, folder in enumerate(folders, recipe.seed):
+        if Run(folder).finished and not overwrite:
+            continue
+        one = recipe.model_copy(update={"seed": seed})
+        begun = (folder / "resume.pt").is_file() and not overwrite
+        train_run(
+            one, folder, engine=engine, monitor=monitor, splits=splits, resume=begun, overwrite=True
+        )
+    return folders
+
+
+def convert_run(generator: Path, discriminator: Path, out: Path, *, overwrite: bool = False) -> None:
+    """A run folder from the authors' checkpoints. It scores; `calibrate_run` adds what scores mean."""
+    method = read_reference(generator, discriminator)
+    data = Folder(root=Path())
+    recipe = Recipe(title="Converted from the authors' checkpoints", data=data, method=method.config)
+    Detector(method, UNCALIBRATED, recipe, device="cpu").save(out, overwrite=overwrite)
+
+
+def calibrate_run(
+    out: Path, normals: Images, *, device: Literal["auto", "cpu", "cuda"] = "auto"
+) -> Calibration:
+    """Measure a run's calibration anew on healthy images that it was not trained on."""
+    run = Run.open(out)
+    detector = Detector.load(out, device=device)
+    scores = detector.score(normals)
+    rates = detector.rates
+    calibration = calibrate(scores, scores, rates, source="healthy images given to calibrate")
+    run.save_calibration(calibration)
+    return calibration
+
+
 def _model_card(run: Run) -> str:
     """What a reader of the folder must know before trusting it."""
     recipe, environment, calibration = run.recipe, run.environment, run.calibration
@@ -134,14 +175,18 @@ def _created(out: Path, recipe: Recipe, overwrite: bool) -> RunError | None:
 
 def evaluate_run(
     out: Path, *, rule: Rule = "normals", device: Literal["auto", "cpu", "cuda"] = "auto",
-    splits: Splits | None = None, noise: float = 0.1,
+    settings: Sequence[str] = (), noise: float = 0.1,
 ) -> dict[str, Any]:  # fmt: skip
-    """Score the test split of the run's recipe; the numbers are also written to the run folder."""
+    """Score the test split of the run's recipe; the numbers are also written to the run folder.
+
+    With `settings` other data is scored (another hospital, another rule of DigitAnatomy), and nothing is written.
+    """
     run = Run.open(out)
     detector = Detector.load(out, device=device)
-    recipe = run.recipe
-    splits = splits or recipe.data.load(recipe.method.size)
-    _refuse_other_data(run, splits)
+    recipe = run.recipe.with_settings(settings) if settings else run.recipe
+    splits = recipe.data.load(recipe.method.size)
+    if not settings:
+        _refuse_other_data(run, splits)
     test = splits.test
     if not len(test):
         raise DataError(f"The recipe of {out} has no test images; give its data a test split.")
@@ -155,7 +200,8 @@ def evaluate_run(
         "scores": {"name": list(test.names), "score": scores.tolist(), "label": test.labels.tolist(),
                    "finding": list(test.findings or [])},
     }  # fmt: skip
-    run.save_metrics(result)
+    if not settings:
+        run.save_metrics(result)
     return result
 
 

@@ -45,7 +45,7 @@ class Recipe(Config):
 
     def with_settings(self, settings: Iterable[str]) -> "Recipe":
         """A copy with overrides such as `method.slots=100`."""
-        values = override(self.model_dump(mode="json"), settings)
+        values = override(self.model_dump(mode="json", exclude_none=True), settings)
         return parse(Recipe, values, "--set")
 
 

@@ -38,6 +38,7 @@ class Engine:
             raise ConfigError(
                 f"{devices} GPUs were asked for and {torch.cuda.device_count()} are here; use --devices."
             )
+        self._launched = False
         self._fabric = Fabric(
             accelerator=accelerator,
             devices=devices,
@@ -48,7 +49,9 @@ class Engine:
 
     def launch(self) -> None:
         """Start the other processes, when there are to be several; each runs the same command."""
-        self._fabric.launch()
+        if not self._launched:
+            self._fabric.launch()
+            self._launched = True
 
     @property
     def device(self) -> torch.device:

@@ -1,0 +1,75 @@
+"""Progress bars: of a training, and of reading files."""
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from squid.train import Epoch
+from squid.train.loop import State
+
+
+class TrainingProgress:
+    """A monitor that draws one bar per stage, with losses, speed and the time left."""
+
+    def __init__(self, console: Console, *, shown: bool = True) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
+            TimeRemainingColumn(), TextColumn("{task.fields[speed]}"), TextColumn("[dim]{task.fields[losses]}"),
+            console=console, disable=not shown,
+        )  # fmt: skip
+        self._tasks: dict[str, TaskID] = {}
+        self._drawn = 0.0
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:  # fmt: skip
+        self._progress.stop()
+
+    def progress(self, now: Epoch) -> None:
+        stage = self._tasks.get(now.stage)
+        if stage is None:
+            stage = self._tasks[now.stage] = self._progress.add_task(now.stage, speed="", losses="")
+        losses = "  ".join(f"{name.split('.')[-1]} {value:.4g}" for name, value in now.losses.items())
+        self._progress.update(
+            stage, total=now.epochs, completed=now.epoch - 1 + now.step / now.steps,
+            description=f"{now.stage} {now.epoch}/{now.epochs}",
+            speed=f"{now.images_per_second:.0f} images/s", losses=losses,
+        )  # fmt: skip
+
+    def epoch(self, done: Epoch) -> None:
+        if time.monotonic() - self._drawn > 0.1 or done.epoch == done.epochs:
+            self._drawn = time.monotonic()
+            self.progress(done)
+
+    def snapshot(self, epoch: int) -> None: ...
+
+    def save(self, state: State) -> None: ...
+
+
+class FileProgress:
+    """A bar over files, shown only when there are enough of them to wait for."""
+
+    FEW = 50
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(console=console, transient=True)
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:  # fmt: skip
+        self._progress.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        if total < self.FEW:
+            return
+        if self._task is None:
+            self._progress.start()
+            self._task = self._progress.add_task("reading", total=total)
+        self._progress.update(self._task, completed=done)
