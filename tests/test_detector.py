@@ -159,31 +159,20 @@ class TestOnnx:
         found = Detector.load(run, engine="onnx").score(images)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
-    def test_auto_exports_for_many_images_only(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        run = saved(tmp_path, seed=1)
-        monkeypatch.setattr(scoring, "WORTH_EXPORTING", 20)
-        detector = Detector.load(run, device="cpu")
-        detector.score(torch.rand(20, SIZE, SIZE))
+    def test_auto_takes_an_onnx_file_that_is_there_and_writes_none(self, tmp_path: Path) -> None:
+        run, images = saved(tmp_path, seed=1), torch.rand(3, SIZE, SIZE)
+        Detector.load(run, device="cpu").score(images)
         assert not (run / "model.onnx").exists()
-        detector.score(torch.rand(21, SIZE, SIZE))
-        assert (run / "model.onnx").exists()
+        by_onnx = Detector.load(run, engine="onnx").score(images)
+        assert np.array_equal(Detector.load(run, device="cpu").score(images), by_onnx)
 
-    def test_auto_goes_on_with_torch_where_an_export_fails(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_failed_export_is_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(*_: object, **__: object) -> float:
             raise ExportError("It differs.")
 
         monkeypatch.setattr(scoring, "export_onnx", fail)
-        monkeypatch.setattr(scoring, "WORTH_EXPORTING", 1)
-        run, images = saved(tmp_path, seed=1), torch.rand(3, SIZE, SIZE)
-        expected = Detector.load(run, device="cpu", engine="torch").score(images)
-        with pytest.warns(UserWarning, match="It differs"):
-            assert np.array_equal(Detector.load(run, device="cpu").score(images), expected)
         with pytest.raises(ExportError):
-            Detector.load(run, engine="onnx").score(images)
+            Detector.load(saved(tmp_path, seed=1), engine="onnx").score(torch.rand(3, SIZE, SIZE))
 
 
 def saved(folder: Path, seed: int) -> Path:

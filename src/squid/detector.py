@@ -57,10 +57,17 @@ class Detector:
     """Scores images with a trained method; `predict` adds what the scores mean."""
 
     def __init__(
-        self, method: Method, calibration: Calibration, recipe: Recipe, *, device: Device = "auto",
-        engine: EngineName = "auto", precision: Precision | None = None, compile: bool = False,
+        self,
+        method: Method,
+        calibration: Calibration,
+        recipe: Recipe,
+        *,
+        device: Device = "auto",
+        engine: EngineName = "auto",
+        precision: Precision | None = None,
+        compile: bool = False,
         run: Run | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`precision` is the training's on a GPU and float32 on a CPU when left out; a `run` is
         where an ONNX file is looked for and kept."""
         self.device = scoring_device(device, engine)
@@ -70,38 +77,61 @@ class Detector:
         self.recipe = recipe
         usual = recipe.train.precision if self.device.type == "cuda" else "float32"
         self._scoring = Scoring(
-            method, recipe.method.size, self.device, engine=engine, precision=precision or usual,
-            compile=compile, run=run,
-        )  # fmt: skip
+            method,
+            recipe.method.size,
+            self.device,
+            engine=engine,
+            precision=precision or usual,
+            compile=compile,
+            run=run,
+        )
 
     @classmethod
     def load(
-        cls, run: Path | str, *, device: Device = "auto", engine: EngineName = "auto",
-        precision: Precision | None = None, compile: bool = False,
-    ) -> "Detector":  # fmt: skip
+        cls,
+        run: Path | str,
+        *,
+        device: Device = "auto",
+        engine: EngineName = "auto",
+        precision: Precision | None = None,
+        compile: bool = False,
+    ) -> "Detector":
         """From a run folder, and nothing else.
 
-        `engine`: `auto` takes ONNX Runtime on a CPU once the run has an ONNX file, or for more
-        images than it takes to be worth writing one.
+        `engine`: `auto` takes ONNX Runtime on a CPU once the run has an ONNX file.
         """
         folder = Run.open(run)
         return cls(
-            folder.load_method(), folder.calibration, folder.recipe, device=device, engine=engine,
-            precision=precision, compile=compile, run=folder,
-        )  # fmt: skip
+            folder.load_method(),
+            folder.calibration,
+            folder.recipe,
+            device=device,
+            engine=engine,
+            precision=precision,
+            compile=compile,
+            run=folder,
+        )
 
     @classmethod
     def fit(
-        cls, recipe: Recipe, splits: Splits, *, engine: Engine, monitor: Monitor,
-        method: Method | None = None, state: State | None = None,
-    ) -> "Detector":  # fmt: skip
+        cls,
+        recipe: Recipe,
+        splits: Splits,
+        *,
+        engine: Engine,
+        monitor: Monitor,
+        method: Method | None = None,
+        state: State | None = None,
+    ) -> "Detector":
         """Train on the splits' training images and calibrate on held-out healthy ones."""
         method = method or new_method(recipe)
         augment = recipe.train.augment
         store = ImageStore(
-            splits.train.pixels, engine.device, budget_bytes=device_budget(engine.device),
+            splits.train.pixels,
+            engine.device,
+            budget_bytes=device_budget(engine.device),
             interpolation=augment.interpolation if augment else "nearest",
-        )  # fmt: skip
+        )
         train(
             method,
             store,
@@ -122,9 +152,10 @@ class Detector:
         detector = cls(method, UNCALIBRATED, recipe, device=device)
         detector.calibration = calibrate(
             detector.score(splits.train.normals.pixels),
-            detector.score(splits.validation.normals.pixels), detector.rates,
+            detector.score(splits.validation.normals.pixels),
+            detector.rates,
             source="validation normals",
-        )  # fmt: skip
+        )
         return detector
 
     @property
@@ -152,7 +183,7 @@ class Detector:
         skipped: list[tuple[str, str]] = []
         for chunk in opened.chunks(BATCH_SIZE[self.device.type], on_error):
             if len(chunk.pixels):
-                engine = self._scoring.engine(len(opened), chunk.pixels)
+                engine = self._scoring.engine(chunk.pixels)
                 scores.append(engine(chunk.pixels))
                 # One chunk behind, so that a GPU works while the next chunk is on its way.
                 scores[-2:-1] = [late.cpu() for late in scores[-2:-1]]

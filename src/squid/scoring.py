@@ -1,6 +1,5 @@
 """The engines that score: torch on either device, ONNX Runtime on the CPU."""
 
-import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor
 
 from squid.errors import ConfigError
-from squid.export import ExportError, OnnxScorer, can_export, export_onnx, exportable
+from squid.export import OnnxScorer, can_export, export_onnx, exportable
 from squid.methods.base import Method
 from squid.run import Run
 from squid.train.engine import Device, Precision, pick_device
@@ -19,8 +18,6 @@ Score = Callable[[Tensor], Tensor]
 """(b, 1, h, w) uint8 -> (b,), perhaps still on the device."""
 
 BATCH_SIZE = {"cuda": 256, "cpu": 16}
-WORTH_EXPORTING = 200
-"""Images for which `auto` writes an ONNX file that is not there yet."""
 
 
 def to_unit(pixels: Tensor) -> Tensor:
@@ -101,30 +98,23 @@ class Scoring:
         plain = device.type == "cpu" and precision == "float32" and not compile
         return plain and self._run is not None and can_export() and exportable(self._method)
 
-    def engine(self, count: int, example: Tensor) -> Score:
-        """For `count` images like the `example` (b, 1, h, w) uint8, on which a new ONNX file is
-        checked."""
-        if self._onnx is None and self._wants_onnx(count):
+    def engine(self, example: Tensor) -> Score:
+        """For images like the `example` (b, 1, h, w) uint8, on which a new ONNX file is checked.
+
+        `auto` takes an ONNX file that is there and writes none: where it pays depends on the CPU.
+        """
+        if self._onnx is None and self._wants_onnx():
             self._onnx = self._open_onnx(example)
         return self._onnx or self._torch
 
-    def _wants_onnx(self, count: int) -> bool:
-        if self._engine != "auto":
-            return self._engine == "onnx"
-        assert self._run is not None
-        return count > WORTH_EXPORTING or self._run.onnx is not None
+    def _wants_onnx(self) -> bool:
+        there = self._run is not None and self._run.onnx is not None
+        return self._engine == "onnx" or (self._engine == "auto" and there)
 
-    def _open_onnx(self, example: Tensor) -> Score | None:
+    def _open_onnx(self, example: Tensor) -> Score:
         assert self._run is not None
-        try:
-            if self._run.onnx is None:
-                path = self._run.path_of_onnx
-                export_onnx(self._method, path, size=self._size, images=to_unit(example))
-            scorer = OnnxScorer(self._run.path_of_onnx)
-        except (ExportError, OSError) as error:
-            if self._engine == "onnx":
-                raise
-            warnings.warn(f"Scoring with torch: {error}", stacklevel=2)
-            self._engine = "torch"
-            return None
+        if self._run.onnx is None:
+            path = self._run.path_of_onnx
+            export_onnx(self._method, path, size=self._size, images=to_unit(example))
+        scorer = OnnxScorer(self._run.path_of_onnx)
         return lambda pixels: scorer.score(to_unit(pixels))

@@ -75,3 +75,15 @@ def test_mode_decides_between_batch_and_running_statistics():
     x = torch.randn(4, 2, 3, 3) + 5
     assert norm.train()(x).mean().abs() < 1e-5
     assert norm.eval()(x).mean() > 1
+
+
+def test_halves_are_two_batches_in_one_pass_compiled_or_not():
+    x = torch.randn(6, 3, 4, 4) * torch.tensor([1.0, 5.0]).repeat_interleave(3)[:, None, None, None]
+    apart, joined, compiled = (BatchNorm(3).train() for _ in range(3))
+    expected = torch.cat([apart(half) for half in x.chunk(2)])
+    together = torch.compile(lambda x: compiled(x, "halves"), backend="aot_eager")
+    for norm, found in ((joined, joined(x, "halves")), (compiled, together(x))):
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(norm.running_mean, apart.running_mean)
+        torch.testing.assert_close(norm.running_var, apart.running_var)
+        assert norm.num_batches_tracked == 2

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from squid.errors import ConfigError
 from squid.methods.base import (
@@ -137,36 +138,46 @@ class Squid(Method):
         """Steps that leave the generator alone need neither its gradients nor its teacher."""
         learns = "generator" in active
         with torch.set_grad_enabled(learns and torch.is_grad_enabled()):
-            return {"drawing": self._draw(batch, "shared", teach=learns)}
+            drawing = self._draw(batch, "shared", teach=learns)
+        terms = self._drawing_terms(drawing, batch.images) if learns else {}
+        return {"reconstruction": drawing.reconstruction, "terms": terms}
 
     def _discriminator_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         config = self.config
         if config.forwards == "shared":
-            fake = shared["drawing"].reconstruction.detach()
+            fake = shared["reconstruction"].detach()
+            both = torch.cat((batch.images, fake.to(batch.images.dtype)))
+            real_logits, fake_logits = self.discriminator(both, "halves").chunk(2)
         else:
             with torch.no_grad():
                 fake = self._draw(batch, "discriminator", teach=True).reconstruction
-        real_logits = self.discriminator(batch.images, "batch")
-        fake_logits = self.discriminator(fake, "batch")
+            real_logits = self.discriminator(batch.images, "batch")
+            fake_logits = self.discriminator(fake, "batch")
         share = 0.5 if config.discriminator_loss == "average" else 1.0
         weight = config.loss_weights.discriminator * share
         return {"discriminator": weight * losses.real_or_fake(real_logits, fake_logits)}
 
     def _generator_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
+        config = self.config
+        if config.forwards == "shared":
+            reconstruction, terms = shared["reconstruction"], shared["terms"]
+        else:
+            drawing = self._draw(batch, "generator", teach=True)
+            reconstruction = drawing.reconstruction
+            terms = self._drawing_terms(drawing, batch.images)
+        # Detached, because a compiled backward pass would take the judge's gradients as well.
+        judge = {name: p.detach() for name, p in self.discriminator.named_parameters()}
+        logits = functional_call(self.discriminator, judge, (reconstruction, "batch"))
+        fooling = losses.fooling(logits, config.generator_loss)
+        return terms | {"generator": config.loss_weights.generator * fooling}
+
+    def _drawing_terms(self, drawing: Drawing, images: Tensor) -> dict[str, Tensor]:
+        """The losses that the discriminator has no part in."""
         config, weights = self.config, self.config.loss_weights
-        drawing: Drawing = (
-            shared["drawing"]
-            if config.forwards == "shared"
-            else self._draw(batch, "generator", teach=True)
-        )
-        logits = self.discriminator(drawing.reconstruction, "batch")
-        terms = {
-            "student": weights.student * F.mse_loss(drawing.reconstruction, batch.images),
-            "generator": weights.generator * losses.fooling(logits, config.generator_loss),
-        }
+        terms = {"student": weights.student * F.mse_loss(drawing.reconstruction, images)}
         if drawing.taught is not None:
             image, features = drawing.taught
-            terms["teacher"] = weights.teacher * F.mse_loss(image, batch.images)
+            terms["teacher"] = weights.teacher * F.mse_loss(image, images)
             terms["distillation"] = weights.distillation * losses.distillation(
                 drawing.features,
                 features,
@@ -220,7 +231,7 @@ class Squid(Method):
             return -logits
         residual = (images - at_least_float32(reconstruction)).square()
         patches = split(residual, self.config.grid).mean((1, 2, 3))  # (b*p,)
-        by_position = patches.view(len(images), -1)  # (b, p)
+        by_position = patches.view(-1, self.config.grid**2)  # (b, p)
         return by_position.mean(1) if self.config.score == "residual" else by_position.amax(1)
 
     def reconstruct(self, images: Tensor) -> Tensor:

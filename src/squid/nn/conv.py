@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from squid.nn.ranks import ALONE, Ranks
 
-Statistics = Literal["batch", "running", "image"]
-"""Whose mean and variance normalise a map: this batch's, the tracked ones, or each image's own."""
+Statistics = Literal["batch", "halves", "running", "image"]
+"""Whose mean and variance normalise a map: this batch's, those of each half of the batch (two batches
+in one pass), the tracked ones, or each image's own."""
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -30,6 +31,8 @@ class BatchNorm(nn.BatchNorm2d):
         statistics = statistics or ("batch" if self.training else "running")
         if statistics == "image":
             return F.instance_norm(x, weight=self.weight, bias=self.bias, eps=self.eps)
+        if statistics == "halves":
+            return self._normalise_halves(x)
         if statistics == "batch":
             self._count_batch()
             if not self.ranks.alone:
@@ -44,6 +47,21 @@ class BatchNorm(nn.BatchNorm2d):
             momentum=self.momentum or 0.0,
             eps=self.eps,
         )
+
+    def _normalise_halves(self, x: Tensor) -> Tensor:
+        """As two passes of "batch", the first half first; written out where a compiler fuses it."""
+        if not torch.compiler.is_compiling() or not self.ranks.alone:
+            return torch.cat([self(half, "batch") for half in x.chunk(2)])
+        halves = at_least_float32(x).unflatten(0, (2, -1))  # (2, b, c, h, w)
+        variance, mean = torch.var_mean(halves, (1, 3, 4), correction=0)  # (2, c)
+        for half in range(2):
+            self._count_batch()
+            count = x.numel() // x.shape[1] // 2
+            self._track(mean[half].detach(), variance[half].detach(), count)
+        scale = self.weight * torch.rsqrt(variance + self.eps)
+        shift = self.bias - mean * scale  # (2, c)
+        normal = halves * scale[:, None, :, None, None] + shift[:, None, :, None, None]
+        return normal.flatten(0, 1).to(x.dtype)
 
     def _normalise_jointly(self, x: Tensor) -> Tensor:
         """As if all ranks' images, in equal shares, were one batch; gradients reach every rank."""

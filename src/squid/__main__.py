@@ -1,0 +1,5 @@
+"""`python -m squid` is `squid`."""
+
+from squid.cli import main
+
+main()
