@@ -1,0 +1,169 @@
+"""Writes cli.md and recipe.md from the code: `python docs/reference/generate.py`."""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic.fields import FieldInfo
+from typer.models import OptionInfo
+
+from squid.cli import app
+from squid.config import Config
+from squid.data import DATASETS
+from squid.data.cache import Augment
+from squid.methods import METHODS
+from squid.methods.base import OptimizerConfig
+from squid.methods.squid_config import LossWeights
+from squid.nn.backbone import BackboneConfig
+from squid.recipe import Recipe
+
+HERE = Path(__file__).parent
+MADE = "<!-- Made by docs/reference/generate.py; do not edit. -->"
+
+RECIPE = """# Recipe keys
+
+A recipe is a TOML file with the tables `data`, `method` and `train`. `--set method.slots=100`
+overrides one key on the command line. An unknown key is an error that names the nearest one. A key
+without a default must be given. The run folder holds the recipe with every default written out.
+
+A table inside a table (an optimiser, a backbone) is taken as a whole: a key that is left out of it
+has the default of that table, listed at the end, not the one its method gives it. To change one
+rate of SQUID's generator, write its whole table."""
+
+INNER: dict[type, str] = {
+    OptimizerConfig: "Optimiser",
+    BackboneConfig: "Backbone",
+    LossWeights: "Loss weights",
+    Augment: "Augmentation",
+}
+"""Tables inside tables, described once."""
+
+CLI = """# Command line
+
+A mistake in what you asked for is one sentence on standard error and exit code 2. Ctrl-C during
+training saves the state and exits with 130."""
+
+
+def recipe_page() -> str:
+    """Every key of every table, method and dataset."""
+    parts = [RECIPE, "## Top level", _table(_rows(Recipe, skip=("data", "method", "train")))]
+    parts += ["## `train`", _section(Recipe.model_fields["train"].annotation)]
+    for name, config in DATASETS.items():
+        parts += [f'## `data` with `name = "{name}"`', _section(config)]
+    for name, method in METHODS.items():
+        parts += [f'## `method` with `name = "{name}"`', _section(method.Config)]
+    for inner, title in INNER.items():
+        parts += [f"## {title}", _section(inner)]
+    return _page(parts)
+
+
+def cli_page() -> str:
+    """Every verb with its arguments and options."""
+    parts = [CLI]
+    for command in app.registered_commands:
+        verb: Callable[..., None] = command.callback  # type: ignore[assignment]
+        hints = typing.get_type_hints(verb, include_extras=True)
+        parameters = inspect.signature(verb).parameters.values()
+        rows = [_parameter(p.name, hints[p.name], p.default) for p in parameters]
+        parts += [f"## squid {verb.__name__}", _flat(verb.__doc__)]
+        parts += [_grid(("argument or option", "default", "meaning"), rows)]
+    return _page(parts)
+
+
+def _page(parts: list[str]) -> str:
+    return "\n\n".join([MADE, *parts]) + "\n"
+
+
+def _section(config: Any) -> str:
+    return f"{_flat(config.__doc__)}\n\n{_table(_rows(config))}"
+
+
+def _rows(
+    config: type[Config], skip: tuple[str, ...] = ("name",)
+) -> Iterator[tuple[str, str, str, str]]:
+    """Key, type, default and meaning."""
+    for name, field in config.model_fields.items():
+        if name not in skip or config in INNER:
+            default = field.get_default(call_default_factory=True)
+            shown = "" if field.is_required() else f"`{_toml(default)}`"
+            yield f"`{name}`", _kind(field), shown, _flat(field.description)
+
+
+def _kind(field: FieldInfo) -> str:
+    return _type(field.annotation).replace("|", "\\|")
+
+
+def _type(kind: Any) -> str:
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        return " | ".join(f"`{_toml(value)}`" for value in inner)
+    if origin in (types.UnionType, typing.Union):
+        return " | ".join(_type(part) for part in inner if part is not type(None))
+    if origin is typing.Annotated:
+        return _type(inner[0])
+    if origin is tuple:
+        repeated = len(inner) == 2 and inner[1] is Ellipsis
+        return f"list of {_type(inner[0])}" if repeated else f"{len(inner)} x {_type(inner[0])}"
+    if kind in INNER:
+        return f"[table](#{INNER[kind].lower().replace(' ', '-')})"
+    return {str: "text", Path: "path"}.get(kind, getattr(kind, "__name__", str(kind)))
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return "unset"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, Config):
+        return _inline(value)
+    return f'"{value}"' if isinstance(value, str | Path) else str(value)
+
+
+def _inline(values: Config) -> str:
+    """A table inside a table: what differs from that table's own defaults."""
+    plain = type(values)()
+    changed = {k: v for k, v in values if v != getattr(plain, k)}
+    return (
+        f"{{ {', '.join(f'{k} = {_toml(v)}' for k, v in changed.items())} }}" if changed else "{}"
+    )
+
+
+def _parameter(name: str, hint: Any, default: Any) -> tuple[str, str, str]:
+    kind, info = typing.get_args(hint)[:2]
+    if isinstance(info, OptionInfo):
+        declared = info.param_decls or (f"--{name.rstrip('_').replace('_', '-')}",)
+        shown = " ".join([declared[0], *filter(None, [info.metavar or _choices(kind)])])
+    else:
+        shown = info.metavar or name.upper()
+    plain = default in (None, False, inspect.Parameter.empty)
+    value = "" if plain else f"`{getattr(default, 'value', default)}`"
+    return f"`{shown}`".replace("|", "\\|"), value, _flat(info.help)
+
+
+def _choices(kind: Any) -> str:
+    return "|".join(getattr(kind, "__members__", {}))
+
+
+def _table(rows: Iterator[tuple[str, str, str, str]]) -> str:
+    return _grid(("key", "type", "default", "meaning"), list(rows))
+
+
+def _grid(head: tuple[str, ...], rows: list[Any]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _flat(text: str | None) -> str:
+    return " ".join((text or "").split()).replace(" | ", " \\| ")
+
+
+if __name__ == "__main__":
+    (HERE / "recipe.md").write_text(recipe_page(), encoding="utf-8")
+    (HERE / "cli.md").write_text(cli_page(), encoding="utf-8")

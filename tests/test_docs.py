@@ -1,0 +1,53 @@
+"""The documentation says what the code says, and points to what is there."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+NAMED = re.compile(r"`((?:src|tests|docs|recipes|benchmarks)/[\w./-]+\.(?:py|md|toml|html|css))`")
+
+
+@pytest.mark.parametrize("page", ["recipe", "cli"])
+def test_reference_pages_are_up_to_date(page: str) -> None:
+    made = runpy.run_path(str(ROOT / "docs/reference/generate.py"))
+    committed = (ROOT / f"docs/reference/{page}.md").read_text(encoding="utf-8")
+    assert committed == made[f"{page}_page"](), "run: python docs/reference/generate.py"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_relative_links_resolve(page: Path) -> None:
+    targets = LINK.findall(page.read_text(encoding="utf-8"))
+    local = [target for target in targets if not target.startswith(("http:", "https:", "mailto:"))]
+    assert [target for target in local if not _resolves(page, target)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_named_files_exist(page: Path) -> None:
+    named = NAMED.findall(page.read_text(encoding="utf-8"))
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_every_page_is_checked() -> None:
+    names = {str(page.relative_to(ROOT)) for page in PAGES}
+    assert {"README.md", "docs/paper.md", "docs/log.md", "docs/reference/recipe.md"} <= names
+
+
+def _resolves(page: Path, target: str) -> bool:
+    path, _, anchor = target.partition("#")
+    file = page.parent / path if path else page
+    return file.exists() and (not anchor or anchor in _anchors(file))
+
+
+def _anchors(page: Path) -> set[str]:
+    """Headings as GitHub names them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    plain = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
+    return {heading.replace(" ", "-") for heading in plain}
