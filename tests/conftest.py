@@ -1,4 +1,5 @@
-"""What tests share: the folder of reference material, and one thread so that results do not depend on the machine."""
+"""What tests share: the folder of reference material, and one thread so that results do not depend
+on the machine."""
 
 import os
 from pathlib import Path

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from squid.errors import ConfigError
 
@@ -14,22 +15,24 @@ T = TypeVar("T", bound="Config")
 
 
 class Config(BaseModel):
-    """Base of every setting: frozen, and an unknown key is an error that names the nearest one."""
+    """Base of every setting: frozen; an unknown key is an error that names the nearest one; a table
+    that names some keys of a default keeps the rest of it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_unknown_keys(cls, values: Any) -> Any:
-        if isinstance(values, Mapping):
-            for key in values:
-                if key not in cls.model_fields:
-                    raise ValueError(_unknown(str(key), cls.model_fields))
-        return values
+    def _complete_tables(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        for key in values:
+            if key not in cls.model_fields:
+                raise ValueError(_unknown(str(key), cls.model_fields))
+        return {key: _over_default(cls.model_fields[key], value) for key, value in values.items()}
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The nearest known word as a hint (` Did you mean 'x'?`), or the whole list when none is near."""
+    """A hint that names the nearest known word, or all of them when none is near."""
     known = list(known)
     close = difflib.get_close_matches(word, known, n=1)
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(sorted(known))}."
@@ -57,7 +60,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """A copy of `values` with each `a.b=c` of `settings` put in; `c` is TOML, or else plain text."""
+    """A copy of `values` with each `a.b=c` of `settings` put in; `c` is TOML, or plain text."""
     result = _copy(values)
     for setting in settings:
         path, equals, text = setting.partition("=")
@@ -71,6 +74,12 @@ def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, An
                 raise ConfigError(f"'{path}' cannot be set: '{parent}' is a value, not a section.")
         table[last] = _value(text.strip())
     return result
+
+
+def _over_default(field: FieldInfo, value: Any) -> Any:
+    if isinstance(field.default, Config) and isinstance(value, Mapping):
+        return {**dict(field.default), **value}
+    return value
 
 
 def _value(text: str) -> Any:

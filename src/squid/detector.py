@@ -208,7 +208,7 @@ class Detector:
         probabilities = self.calibration.probability(scores)
         verdicts: list[bool | None] = [None] * len(scores)
         if self.calibration.thresholds:
-            rate = rate or self.recipe.false_positive_rate
+            rate = self.recipe.false_positive_rate if rate is None else rate
             verdicts = self.calibration.verdict(scores, rate).tolist()
         return [
             Prediction(source, float(score), float(probability), verdict)

@@ -7,7 +7,8 @@ SquidError
 ├── DivergedError    training produced a loss that is not a number
 └── MissingExtra     an optional dependency is needed and absent
 
-Each message is one sentence that names the offending value and the remedy; the CLI prints it and exits with 2.
+Each message is one sentence that names the offending value and the remedy; the CLI prints it and
+exits with 2.
 """
 
 
@@ -36,5 +37,6 @@ class MissingExtra(SquidError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(
-            f"{package} is not installed; install it with: pip install 'squid-radiography[{extra}]'."
+            f"{package} is not installed; install it with: "
+            f"pip install 'squid-radiography[{extra}]'."
         )

@@ -14,13 +14,14 @@ from squid.data.folder import Folder
 from squid.data.source import Images, read_images
 from squid.data.splits import NORMAL, ImageSet, Splits, check, digests, draw_groups
 from squid.detector import UNCALIBRATED, Detector, new_method
-from squid.errors import DataError, RunError
+from squid.errors import DataError, DivergedError, RunError
 from squid.methods.base import Method
 from squid.metrics import PAPER, Threshold, evaluate, normals, per_group_auc
 from squid.recipe import Recipe, read_recipe
 from squid.restoration import measure_digits
 from squid.run import Run, describe_environment
 from squid.train import Engine, Epoch, Monitor
+from squid.train.engine import Device
 from squid.train.loop import State
 
 Rule = Literal["normals", "paper"]
@@ -59,15 +60,15 @@ class Recorder:
 
         The test split is scored, not looked at: no choice is made from it.
         """
-        device: Literal["cuda", "cpu"] = (
-            "cuda" if next(self._method.parameters()).is_cuda else "cpu"
-        )
+        device: Device = "cuda" if next(self._method.parameters()).is_cuda else "cpu"
         detector = Detector.calibrated(self._method, self._recipe, self._splits, device=device)
         mean, std = detector.calibration.mean, detector.calibration.std or 1.0
-        self._epochs.append(epoch)
+        # A resumed run repeats the snapshots since its state was saved: they are replaced.
+        kept = sum(earlier < epoch for earlier in self._epochs)
+        self._epochs[kept:] = [epoch]
         for name, scores in self._scores.items():
             images: ImageSet = getattr(self._splits, name)
-            scores.append((detector.score(images.pixels) - mean) / std)
+            scores[kept:] = [(detector.score(images.pixels) - mean) / std]
         self.run.save_snapshots(
             {"epochs": np.array(self._epochs), **{n: np.stack(s) for n, s in self._scores.items()}}
         )
@@ -79,29 +80,67 @@ class Recorder:
 
 
 def train_run(
-    recipe: Recipe, out: Path, *, engine: Engine, monitor: Monitor | None = None, splits: Splits | None = None,
-    resume: bool = False, overwrite: bool = False,
-) -> Detector:  # fmt: skip
-    """Train a recipe into a run folder; `resume` goes on with an interrupted one to the same weights."""
-    run = Run.open(out) if resume else None
-    if run is not None:
-        recipe = run.recipe
+    recipe: Recipe,
+    out: Path,
+    *,
+    engine: Engine | None = None,
+    monitor: Monitor | None = None,
+    splits: Splits | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> Detector:
+    """Train a recipe into a run folder; `resume` goes on with an interrupted one, as it began, to
+    the same weights."""
+    run = open_unfinished(out) if resume else Run(out)
+    recipe = run.recipe if resume else recipe
+    engine = engine or Engine(precision=recipe.train.precision)
     engine.launch()
-    if run is None:
-        made = engine.from_leader(lambda: _created(out, recipe, overwrite))
-        if isinstance(made, RunError):
-            raise made
-    run = Run(out)
     splits = splits or recipe.data.load(recipe.method.size)
-    method = new_method(recipe)
-    beside = monitor or Quiet()
-    recorder = Recorder(run, method, splits, recipe, beside) if engine.leads else Quiet()
+    if not resume:  # and the data could be read
+        refusal = engine.from_leader(lambda: _create(out, recipe, overwrite))
+        if refusal is not None:
+            raise refusal
     state = run.load_state() if resume else None
+    return _train(run, recipe, splits, engine, monitor or Quiet(), state)
+
+
+def _create(out: Path, recipe: Recipe, overwrite: bool) -> RunError | None:
+    """The reason against it is returned, for all processes to raise."""
+    try:
+        Run.create(out, recipe, overwrite=overwrite)
+    except RunError as error:
+        return error
+    return None
+
+
+def open_unfinished(out: Path) -> Run:
+    """The run folder of an interrupted training."""
+    run = Run.open(out)
+    if run.finished:
+        raise RunError(
+            f"{out} is already finished: use it with squid evaluate {out}, or train it anew with "
+            f"--out {out} --overwrite."
+        )
+    return run
+
+
+def _train(
+    run: Run, recipe: Recipe, splits: Splits, engine: Engine, monitor: Monitor, state: State | None
+) -> Detector:
+    method = new_method(recipe)
+    recorder: Monitor = Quiet()
     if engine.leads:
+        recorder = Recorder(run, method, splits, recipe, monitor)
         run.save_environment(describe_environment(recipe, splits, engine.device))
-    detector = Detector.fit(
-        recipe, splits, engine=engine, monitor=recorder, method=method, state=state
-    )
+    try:
+        detector = Detector.fit(
+            recipe, splits, engine=engine, monitor=recorder, method=method, state=state
+        )
+    except DivergedError as error:
+        raise DivergedError(
+            f"{error} in {run.path / 'recipe.toml'}, then go on from the last good state with: "
+            f"squid train --resume {run.path}"
+        ) from None
     if engine.leads:
         run.save_method(method)
         run.save_calibration(detector.calibration)
@@ -111,10 +150,17 @@ def train_run(
 
 
 def train_seeds(
-    recipe: Recipe, out: Path, seeds: int, *, engine: Engine, monitor: Monitor, splits: Splits,
+    recipe: Recipe,
+    out: Path,
+    seeds: int,
+    *,
+    engine: Engine,
+    monitor: Monitor,
+    splits: Splits,
     overwrite: bool = False,
-) -> list[Path]:  # fmt: skip
-    """One run folder per seed, one after the other: SQUID's step alone keeps a GPU busy. Finished ones are left."""
+) -> list[Path]:
+    """One run folder per seed, one after the other: SQUID's step alone keeps a GPU busy. Finished
+    ones are left."""
     folders = [out / f"seed-{seed}" for seed in range(recipe.seed, recipe.seed + seeds)]
     for seed, folder in enumerate(folders, recipe.seed):
         if Run(folder).finished and not overwrite:
@@ -127,17 +173,20 @@ def train_seeds(
     return folders
 
 
-def convert_run(generator: Path, discriminator: Path, out: Path, *, overwrite: bool = False) -> None:
-    """A run folder from the authors' checkpoints. It scores; `calibrate_run` adds what scores mean."""
+def convert_run(
+    generator: Path, discriminator: Path, out: Path, *, overwrite: bool = False
+) -> None:
+    """A run folder from the authors' checkpoints. It scores; `calibrate_run` adds what scores
+    mean."""
     method = read_reference(generator, discriminator)
     data = Folder(root=Path())
-    recipe = Recipe(title="Converted from the authors' checkpoints", data=data, method=method.config)
+    recipe = Recipe(
+        title="Converted from the authors' checkpoints", data=data, method=method.config
+    )
     Detector(method, UNCALIBRATED, recipe, device="cpu").save(out, overwrite=overwrite)
 
 
-def calibrate_run(
-    out: Path, normals: Images, *, device: Literal["auto", "cpu", "cuda"] = "auto"
-) -> Calibration:
+def calibrate_run(out: Path, normals: Images, *, device: Device = "auto") -> Calibration:
     """Measure a run's calibration anew on healthy images that it was not trained on."""
     run = Run.open(out)
     detector = Detector.load(out, device=device)
@@ -151,35 +200,38 @@ def calibrate_run(
 def _model_card(run: Run) -> str:
     """What a reader of the folder must know before trusting it."""
     recipe, environment, calibration = run.recipe, run.environment, run.calibration
-    training = environment["splits"]["train"]
-    return f"""# {recipe.title or run.name}
+    training, size = environment["splits"]["train"], recipe.method.size
+    facts = {
+        "Method": f"{recipe.method.name}, {size} x {size} pixels, seed {recipe.seed}",
+        "Trained on": f"{recipe.data.name}, {training['normal']} healthy and "
+        f"{training['anomalous']} anomalous images, fingerprint {environment['data']}",
+        "Thresholds": f"from {calibration.heldout} {calibration.source}; "
+        "no anomalous image was used",
+        "Made by": f"squid {environment['version']}, commit {environment['commit']}, "
+        f"torch {environment['torch']}, {environment['device']}",
+    }
+    lines = "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
+    return f"# {recipe.title or run.name}\n\n{lines}\n\n{CAUTION}"
 
-- Method: {recipe.method.name}, {recipe.method.size} x {recipe.method.size} pixels, seed {recipe.seed}
-- Trained on: {recipe.data.name}, {training["normal"]} healthy and {training["anomalous"]} anomalous images, fingerprint {environment["data"]}
-- Thresholds: from {calibration.heldout} {calibration.source}; no anomalous image was used
-- Made by: squid {environment["version"]}, commit {environment["commit"]}, torch {environment["torch"]}, {environment["device"]}
 
-Scores hold for images like those it was trained on: another hospital, machine or age group needs its own calibration.
-A probability of 0.5 is the average healthy image; it is not a chance of disease.
-For research use only; not a medical device.
+CAUTION = """Scores hold for images like those it was trained on: another hospital, machine or age
+group needs its own calibration. A probability of 0.5 is the average healthy image; it is not a
+chance of disease. For research use only; not a medical device.
 """
 
 
-def _created(out: Path, recipe: Recipe, overwrite: bool) -> RunError | None:
-    try:
-        Run.create(out, recipe, overwrite=overwrite)
-    except RunError as error:
-        return error
-    return None
-
-
 def evaluate_run(
-    out: Path, *, rule: Rule = "normals", device: Literal["auto", "cpu", "cuda"] = "auto",
-    settings: Sequence[str] = (), noise: float = 0.1,
-) -> dict[str, Any]:  # fmt: skip
+    out: Path,
+    *,
+    rule: Rule = "normals",
+    device: Device = "auto",
+    settings: Sequence[str] = (),
+    noise: float = 0.1,
+) -> dict[str, Any]:
     """Score the test split of the run's recipe; the numbers are also written to the run folder.
 
-    With `settings` other data is scored (another hospital, another rule of DigitAnatomy), and nothing is written.
+    With `settings` other data is scored (another hospital, another rule of DigitAnatomy), and
+    nothing is written.
     """
     run = Run.open(out)
     detector = Detector.load(out, device=device)
@@ -194,12 +246,20 @@ def evaluate_run(
     rate = recipe.false_positive_rate
     threshold = PAPER if rule == "paper" else normals(detector.calibration.threshold(rate), rate)
     result = {
-        "rule": rule, "data": recipe.data.name, "method": recipe.method.name, "seed": recipe.seed,
-        "fingerprint": splits.fingerprint, **summarise(scores, test, threshold),
+        "rule": rule,
+        "data": recipe.data.name,
+        "method": recipe.method.name,
+        "seed": recipe.seed,
+        "fingerprint": splits.fingerprint,
+        **summarise(scores, test, threshold),
         **_digit_measures(detector, splits, noise),
-        "scores": {"name": list(test.names), "score": scores.tolist(), "label": test.labels.tolist(),
-                   "finding": list(test.findings or [])},
-    }  # fmt: skip
+        "scores": {
+            "name": list(test.names),
+            "score": scores.tolist(),
+            "label": test.labels.tolist(),
+            "finding": list(test.findings or []),
+        },
+    }
     if not settings:
         run.save_metrics(result)
     return result
@@ -218,7 +278,8 @@ def summarise(
 
 
 def _digit_measures(detector: Detector, splits: Splits, noise: float) -> dict[str, Any]:
-    """DigitAnatomy knows every anomaly's place and kind, so more can be measured, also under noise."""
+    """DigitAnatomy knows every anomaly's place and kind, so more can be measured, also under
+    noise."""
     if splits.test.cells is None:
         return {}
     with torch.no_grad():
@@ -233,17 +294,20 @@ def _refuse_other_data(run: Run, splits: Splits) -> None:
     trained_on = run.environment.get("data")
     if trained_on not in (None, splits.fingerprint):
         raise DataError(
-            f"The data of {run.path} changed since its training (fingerprint {splits.fingerprint}, then "
-            f"{trained_on}); restore it or train again."
+            f"The data of {run.path} changed since its training (fingerprint {splits.fingerprint}, "
+            f"then {trained_on}); restore it or train again."
         )
 
 
 def fit(
-    images: Images, *, recipe: Recipe | Path | str, out: Path | str | None = None, device: Literal["auto", "cpu", "cuda"] = "auto",
-) -> Detector:  # fmt: skip
-    """Train on healthy images (a folder, files or an array); a tenth of them is held out for the thresholds.
-
-    The recipe says how; its data section is not used.
+    images: Images,
+    *,
+    recipe: Recipe | Path | str,
+    out: Path | str | None = None,
+    device: Device = "auto",
+) -> Detector:
+    """Train on healthy images (a folder, files or an array), a tenth of them held out for the
+    thresholds. The recipe says how; its data section is not used.
     """
     given = recipe if isinstance(recipe, Recipe) else read_recipe(Path(recipe))
     splits = _own_splits(images, given)

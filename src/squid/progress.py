@@ -16,10 +16,15 @@ class TrainingProgress:
 
     def __init__(self, console: Console, *, shown: bool = True) -> None:
         self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
-            TimeRemainingColumn(), TextColumn("{task.fields[speed]}"), TextColumn("[dim]{task.fields[losses]}"),
-            console=console, disable=not shown,
-        )  # fmt: skip
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[speed]}"),
+            TextColumn("[dim]{task.fields[losses]}"),
+            console=console,
+            disable=not shown,
+        )
         self._tasks: dict[str, TaskID] = {}
         self._drawn = 0.0
 
@@ -27,19 +32,29 @@ class TrainingProgress:
         self._progress.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:  # fmt: skip
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._progress.stop()
 
     def progress(self, now: Epoch) -> None:
         stage = self._tasks.get(now.stage)
         if stage is None:
             stage = self._tasks[now.stage] = self._progress.add_task(now.stage, speed="", losses="")
-        losses = "  ".join(f"{name.split('.')[-1]} {value:.4g}" for name, value in now.losses.items())
+        losses = "  ".join(
+            f"{name.split('.')[-1]} {value:.4g}" for name, value in now.losses.items()
+        )
         self._progress.update(
-            stage, total=now.epochs, completed=now.epoch - 1 + now.step / now.steps,
+            stage,
+            total=now.epochs,
+            completed=now.epoch - 1 + now.step / now.steps,
             description=f"{now.stage} {now.epoch}/{now.epochs}",
-            speed=f"{now.images_per_second:.0f} images/s", losses=losses,
-        )  # fmt: skip
+            speed=f"{now.images_per_second:.0f} images/s",
+            losses=losses,
+        )
 
     def epoch(self, done: Epoch) -> None:
         if time.monotonic() - self._drawn > 0.1 or done.epoch == done.epochs:
@@ -63,7 +78,12 @@ class FileProgress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:  # fmt: skip
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._progress.stop()
 
     def __call__(self, done: int, total: int) -> None:

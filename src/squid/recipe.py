@@ -58,7 +58,8 @@ def _pick(values: Any, known: Mapping[str, type[Config]], what: str) -> Any:
     if not isinstance(values, Mapping):
         return values
     name = values.get("name")
+    if name is None:
+        raise ValueError(f"the {what} has no name; known: {', '.join(known)}.")
     if name not in known:
-        hint = nearest(str(name), known) if name else f"known: {', '.join(known)}."
-        raise ValueError(f"there is no {what} '{name}'; {hint}")
+        raise ValueError(f"there is no {what} '{name}'; {nearest(str(name), known)}")
     return known[name].model_validate(values)

@@ -1,4 +1,5 @@
-"""The run folder that a training leaves. It is read and written here only, and nothing else is needed to use a detector.
+"""The run folder that a training leaves. It is read and written here only, and nothing else is
+needed to use a detector.
 
 recipe.toml          fully resolved         model.safetensors     what scoring needs
 calibration.json     normals' scores        training.safetensors  the rest (a teacher)
@@ -14,6 +15,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-import squid
 from squid.calibration import Calibration
 from squid.data.splits import Splits
 from squid.errors import RunError
@@ -30,6 +31,23 @@ from squid.methods import build
 from squid.methods.base import Method
 from squid.recipe import Recipe, read_recipe
 from squid.train.loop import Epoch, State
+from squid.version import __version__
+
+FILES = (
+    "recipe.toml",
+    "model.safetensors",
+    "training.safetensors",
+    "calibration.json",
+    "metrics.json",
+    "history.csv",
+    "environment.json",
+    "snapshots.npz",
+    "resume.pt",
+    "model-card.md",
+    "report.html",
+    "model.onnx",
+)
+"""What a training and the verbs after it write."""
 
 
 class Run:
@@ -51,21 +69,23 @@ class Run:
     def create(cls, path: Path | str, recipe: Recipe, *, overwrite: bool = False) -> "Run":
         """A new folder; one with a finished or begun training in it is only replaced when asked."""
         run = cls(path)
-        if (run.path / "recipe.toml").exists():
-            if not overwrite:
-                raise RunError(
-                    f"{path} already holds a run; choose another --out, add --overwrite to replace it, "
-                    "or --resume to go on with it."
-                )
-            run._clear()
+        run.refuse_begun(overwrite=overwrite)
+        run._clear()
         run.path.mkdir(parents=True, exist_ok=True)
         run._write_text("recipe.toml", recipe.to_toml())
         return run
 
+    def refuse_begun(self, *, overwrite: bool) -> None:
+        """An error where a training would be replaced without being asked to."""
+        if (self.path / "recipe.toml").exists() and not overwrite:
+            raise RunError(
+                f"{self.path} already holds a run; choose another --out, add --overwrite to "
+                f"replace it, or go on with it by --resume {self.path}."
+            )
+
     def _clear(self) -> None:
         """Removes what a training writes, and nothing a user may have put there."""
-        for name in ("model.safetensors", "training.safetensors", "calibration.json", "metrics.json", "history.csv",
-                     "environment.json", "snapshots.npz", "resume.pt", "model-card.md", "report.html", "model.onnx"):  # fmt: skip
+        for name in FILES:
             (self.path / name).unlink(missing_ok=True)
 
     @property
@@ -134,14 +154,17 @@ class Run:
     def add_history(self, epoch: Epoch) -> None:
         """One line per epoch; stages with other losses widen the table."""
         row: dict[str, str | float] = {
-            "stage": epoch.stage, "epoch": epoch.epoch,
-            **{f"rate.{name}": value for name, value in epoch.rates.items()}, **epoch.losses,
-            "seconds": round(epoch.seconds, 3), "images_per_second": round(epoch.images_per_second, 1),
-        }  # fmt: skip
+            "stage": epoch.stage,
+            "epoch": epoch.epoch,
+            **{f"rate.{name}": value for name, value in epoch.rates.items()},
+            **epoch.losses,
+            "seconds": round(epoch.seconds, 3),
+            "images_per_second": round(epoch.images_per_second, 1),
+        }
         if self._columns is None or not row.keys() <= set(self._columns):
-            # A resumed run repeats the epoch it was interrupted in: that line is replaced.
-            place = epoch.stage, str(epoch.epoch)
-            rows = [r for r in self.history if (r["stage"], r["epoch"]) != place]
+            # A resumed run repeats the epochs since its state was saved: their lines are replaced.
+            here = epoch.stage, str(epoch.epoch)
+            rows = list(takewhile(lambda r: (r["stage"], r["epoch"]) != here, self.history))
             self._columns = list(dict.fromkeys([*(rows[0] if rows else ()), *row]))
             self._write_history(self._columns, rows)
         with (self.path / "history.csv").open("a", newline="", encoding="utf-8") as file:
@@ -163,7 +186,7 @@ class Run:
 
     def save_snapshots(self, arrays: Mapping[str, np.ndarray]) -> None:
         with (self.path / "snapshots.npz.part").open("wb") as file:
-            np.savez_compressed(file, **dict(arrays))
+            np.savez_compressed(file, **dict(arrays))  # type: ignore[arg-type]
         os.replace(self.path / "snapshots.npz.part", self.path / "snapshots.npz")
 
     @property
@@ -226,15 +249,22 @@ def describe_environment(recipe: Recipe, splits: Splits, device: torch.device) -
     """What a number needs beside it to be repeated."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
-        "version": squid.__version__, "commit": commit(), "python": platform.python_version(),
-        "torch": torch.__version__, "device": gpu or f"{platform.machine()} CPU", "seed": recipe.seed,
+        "version": __version__,
+        "commit": commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": gpu or f"{platform.machine()} CPU",
+        "seed": recipe.seed,
         "data": splits.fingerprint,
-        "splits": {row.split: {"normal": row.normal, "anomalous": row.anomalous} for row in splits.table()},
-    }  # fmt: skip
+        "splits": {
+            row.split: {"normal": row.normal, "anomalous": row.anomalous} for row in splits.table()
+        },
+    }
 
 
 def commit() -> str | None:
-    """Of the checkout this package lies in; None for an installed one. `SQUID_COMMIT` speaks where git is absent."""
+    """Of the checkout this package lies in; None for an installed one. `SQUID_COMMIT` speaks where
+    git is absent."""
     if "SQUID_COMMIT" in os.environ:
         return os.environ["SQUID_COMMIT"]
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]

@@ -15,7 +15,7 @@ Shared = Mapping[str, Any]
 
 
 class OptimizerConfig(Config):
-    """One optimiser with its schedule, which moves once an epoch (or with the steps of a stage counted in steps)."""
+    """One optimiser with its schedule, which moves once an epoch."""
 
     kind: Literal["adam", "sgd", "rmsprop"] = "adam"
     lr: float = 1e-4
@@ -24,7 +24,7 @@ class OptimizerConfig(Config):
     schedule: Literal["constant", "cosine", "halving", "poly"] = "constant"
     """`halving` halves the rate every `period`; `poly` is (1 - progress) ** 0.9."""
     period: int | None = None
-    """Epochs until `final_lr` (cosine, poly) or between halvings; the stage's length when left out."""
+    """Epochs until `final_lr` (cosine, poly) or between halvings; the stage's when left out."""
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     momentum: float = 0.0
@@ -36,7 +36,8 @@ class OptimizerConfig(Config):
 
 @dataclass(frozen=True)
 class NoiseSpec:
-    """A random draw a method needs for each batch. The first axis runs over images (or their patches), so ranks can share it."""
+    """A random draw a method needs for each batch. The first axis runs over images (or their
+    patches), so ranks can share it."""
 
     shape: tuple[int, ...]
     kind: Literal["bernoulli", "normal", "uniform"]
@@ -46,7 +47,8 @@ class NoiseSpec:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a loss sees. It is made outside the compiled step, so that tests and ranks can inject every draw."""
+    """What a loss sees. It is made outside the compiled step, so that tests and ranks can inject
+    every draw."""
 
     images: Tensor
     """(b, 1, h, w) in [0, 1]."""
@@ -76,7 +78,8 @@ class Objective:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Objectives applied in order to each batch, for so many epochs or so many steps (exactly one of the two)."""
+    """Objectives applied in order to each batch, for so many epochs or so many steps (exactly one
+    of the two)."""
 
     name: str
     objectives: tuple[Objective, ...]
@@ -104,10 +107,11 @@ class MethodConfig(Config):
 
 
 class Method(nn.Module):
-    """An algorithm as a network with its objectives. Higher scores are more anomalous, for every method.
+    """An algorithm as a network with its objectives.
 
-    `score`, `heatmap` and `reconstruct` are called in eval mode under no_grad (never inference_mode), change no state and treat each
-    image on its own, so that the score of an image does not depend on its batch.
+    `score`, `heatmap` and `reconstruct` are called in eval mode under no_grad (never
+    inference_mode), change no state and treat each image on its own, so that the score of an image
+    does not depend on its batch.
     """
 
     Config: ClassVar[type[MethodConfig]]
@@ -117,7 +121,8 @@ class Method(nn.Module):
     """Whether scoring fits something to each image by gradient descent: no ONNX graph can do so."""
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Load a state; what is not in it keeps its value, and an empty buffer takes the shape that was fitted."""
+        """Load a state; what is not in it keeps its value, and an empty buffer takes the shape that
+        was fitted."""
         own = self.state_dict(keep_vars=True)
         for name, value in state.items():
             if name in own and own[name].numel() == 0:
@@ -141,14 +146,16 @@ class Method(nn.Module):
         return ()
 
     def finalize(self, batches: Iterable[Batch]) -> None:
-        """After the last stage, over the training set without augmentation: Gaussians, nearest-neighbour banks."""
+        """Over the training set without augmentation, after the last stage and before a snapshot:
+        Gaussians, nearest-neighbour banks."""
 
     def score(self, images: Tensor) -> Tensor:
         """(b, 1, h, w) -> (b,), higher = more anomalous."""
         raise NotImplementedError
 
     def heatmap(self, images: Tensor) -> Tensor | None:
-        """(b, 1, h, w) -> (b, h, w), higher = more anomalous; None where the method has no map of its own."""
+        """(b, 1, h, w) -> (b, h, w), higher = more anomalous; None where the method has no map of
+        its own."""
         return None
 
     def reconstruct(self, images: Tensor) -> Tensor | None:

@@ -1,1 +1,1 @@
-"""Blocks that know no method: convolutions, patches, memories, discriminators, backbones, losses."""
+"""Blocks that know no method: convolutions, patches, memories, discriminators, losses ..."""

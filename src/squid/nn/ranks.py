@@ -1,7 +1,8 @@
 """What a block needs of the other processes of a distributed training.
 
-`nn` knows no process group: a block that mixes images of a batch (batch normalisation, the memory queue) asks its `ranks`,
-and `train/step.py` puts the real ones in. Alone, every question answers itself.
+`nn` knows no process group: a block that mixes images of a batch (batch normalisation, the memory
+queue) asks its `ranks`, and `train/step.py` puts the real ones in. Alone, every question answers
+itself.
 """
 
 from typing import Protocol
@@ -14,6 +15,8 @@ class Ranks(Protocol):
 
     alone: bool
     """Whether there is only this one."""
+    size: int
+    """How many there are."""
 
     def mean(self, x: Tensor) -> Tensor:
         """Mean over ranks; gradients flow to every rank."""
@@ -26,6 +29,7 @@ class Ranks(Protocol):
 
 class _Alone:
     alone = True
+    size = 1
 
     def mean(self, x: Tensor) -> Tensor:
         return x

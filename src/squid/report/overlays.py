@@ -35,7 +35,7 @@ def write_overlays(
 
 
 def _bytes(image: np.ndarray) -> np.ndarray:
-    return np.rint(255 * image.clip(0, 1)).astype(np.uint8)
+    return np.asarray(np.rint(255 * image.clip(0, 1)), dtype=np.uint8)
 
 
 def _unused(folder: Path, stem: str, taken: Sequence[Path]) -> Path:

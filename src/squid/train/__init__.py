@@ -1,6 +1,7 @@
 """Training: one loop that knows no method."""
 
 from squid.train.engine import Engine
-from squid.train.loop import Diverged, Epoch, Monitor, TrainConfig, train
+from squid.train.interrupts import Interrupted
+from squid.train.loop import Epoch, Monitor, TrainConfig, train
 
-__all__ = ["Diverged", "Engine", "Epoch", "Monitor", "TrainConfig", "train"]
+__all__ = ["Engine", "Epoch", "Interrupted", "Monitor", "TrainConfig", "train"]

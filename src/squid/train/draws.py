@@ -1,6 +1,7 @@
 """Every random draw of a training, as a pure function of (seed, stage, epoch, step).
 
-So a training resumes at any step, ranks agree without talking, and all forms of the step see the same numbers.
+So a training resumes at any step, ranks agree without talking, and all forms of the step see the
+same numbers.
 """
 
 from collections.abc import Mapping
@@ -30,9 +31,17 @@ class Dice:
     """Draws for one stage; with several ranks each takes its share of the joint batch's draws."""
 
     def __init__(
-        self, method: Method, augment: Augment | None, *, seed: int, stage: int, images: int,
-        device: torch.device, rank: int = 0, world: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        method: Method,
+        augment: Augment | None,
+        *,
+        seed: int,
+        stage: int,
+        images: int,
+        device: torch.device,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
         self._method = method
         self._augment = augment
         self._key = f"{seed}/{stage}"

@@ -21,7 +21,8 @@ _FABRIC_PRECISION: dict[str, _PRECISION_INPUT_STR] = {"float32": "32-true", "bf1
 
 
 class Engine:
-    """Where and how a training computes: a device, a precision, and the processes that train together."""
+    """Where and how a training computes: device, precision, and the processes that train
+    together."""
 
     def __init__(
         self,
@@ -36,7 +37,8 @@ class Engine:
             _choose_kernels(precision)
         if accelerator == "cuda" and devices > torch.cuda.device_count():
             raise ConfigError(
-                f"{devices} GPUs were asked for and {torch.cuda.device_count()} are here; use --devices."
+                f"{devices} GPUs were asked for and {torch.cuda.device_count()} are here; "
+                "lower --devices."
             )
         self._launched = False
         self._fabric = Fabric(
@@ -93,7 +95,8 @@ def pick_device(device: Device) -> torch.device:
 
 
 def _choose_kernels(precision: Precision) -> None:
-    """Shapes are fixed, so cuDNN may try its kernels out; beside bf16, float32 products need no more than TF32's digits."""
+    """Shapes are fixed, so cuDNN may try its kernels out; beside bf16, float32 products need no
+    more than TF32's digits."""
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("high" if precision == "bf16" else "highest")
 
@@ -101,20 +104,22 @@ def _choose_kernels(precision: Precision) -> None:
 class _ProcessRanks:
     alone = False
 
-    def __init__(self, world: int) -> None:
-        self._world = world
+    def __init__(self, size: int) -> None:
+        self.size = size
 
     def mean(self, x: Tensor) -> Tensor:
-        return _Mean.apply(x, self._world)  # type: ignore[no-untyped-call, no-any-return]
+        return _Mean.apply(x, self.size)  # type: ignore[no-untyped-call, no-any-return]
 
     def gather(self, x: Tensor) -> Tensor:
-        rows = [torch.empty_like(x) for _ in range(self._world)]
-        dist.all_gather(rows, x.contiguous())
+        x = x.contiguous()
+        rows = [torch.empty_like(x) for _ in range(self.size)]
+        dist.all_gather(rows, x)
         return torch.cat(rows)
 
 
 class _Mean(torch.autograd.Function):
-    """Mean over processes, with its gradient: each process receives the mean of what all of them ask for."""
+    """Mean over processes, with its gradient: each process receives the mean of what all of them
+    ask for."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, world: int) -> Tensor:
@@ -123,8 +128,9 @@ class _Mean(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        # The losses of all ranks depend on x through the mean; gradients are averaged over ranks later, so the sum
-        # over ranks of d loss_s / d mean, divided by the number of ranks, is this rank's share.
+        # The losses of all ranks depend on x through the mean; gradients are averaged over ranks
+        # later, so the sum over ranks of d loss_s / d mean, divided by the number of ranks, is this
+        # rank's share.
         return _all_reduce_mean(gradients[0], ctx.world), None
 
 

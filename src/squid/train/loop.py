@@ -1,18 +1,18 @@
 """The training loop: stages of objectives over batches. It knows no method and touches no file.
 
-What happens is told to a `Monitor` (the run folder, the progress bar); what is needed to go on later is handed to it as one state.
+What happens is told to a `Monitor` (the run folder, the progress bar); what is needed to go on
+later is handed to it as one state.
 """
 
 import math
-import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
+from pydantic import field_validator
 
 from squid.config import Config
 from squid.data.cache import Augment, ImageStore
@@ -20,7 +20,8 @@ from squid.errors import ConfigError, DivergedError
 from squid.methods.base import Batch, Method, Stage
 from squid.train.draws import Dice
 from squid.train.engine import Engine, Precision
-from squid.train.optimizers import rate, set_rate
+from squid.train.interrupts import Interrupted, interrupts
+from squid.train.optimizers import rate, restore_optimizer, set_rate
 from squid.train.step import Step, StepForm, join_ranks, make_step
 
 State = dict[str, Any]
@@ -28,6 +29,8 @@ State = dict[str, Any]
 
 SECONDS_BETWEEN_READINGS = 1.0
 """Losses are read back from the device this often at most: a reading waits for the device."""
+STEPS_BETWEEN_AGREEMENTS = 16
+"""Several processes ask each other this often whether one of them was interrupted."""
 
 
 class TrainConfig(Config):
@@ -36,11 +39,18 @@ class TrainConfig(Config):
     precision: Precision = "float32"
     step: StepForm = "auto"
     """eager | compiled | graphed: the same maths at different speeds."""
-    augment: Augment | None = Augment()
+    augment: Augment | Literal[False] = Augment()
+    """Random shift and scale of each training image; `false` for none."""
     snapshot_every: int | None = None
-    """Epochs between snapshots, at which the images of the validation and test splits are scored."""
+    """Epochs between snapshots, at which the validation and test images are scored; of the last
+    stage, where a method has several."""
     save_minutes: float = 2.0
-    """Between writings of the state to resume from, which is also written when training is interrupted."""
+    """Between writings of the state to resume from; an interrupt writes it too."""
+
+    @field_validator("augment", mode="before")
+    @classmethod
+    def _read_augment(cls, value: Any) -> Any:
+        return Augment.model_validate(value) if isinstance(value, Mapping) else value
 
 
 @dataclass(frozen=True)
@@ -70,16 +80,12 @@ class Monitor(Protocol):
         ...
 
     def snapshot(self, epoch: int) -> None:
-        """Every `snapshot_every` epochs, with the method in eval mode."""
+        """Every `snapshot_every` epochs, with the method ready to score."""
         ...
 
     def save(self, state: State) -> None:
         """A state from which training can go on; only ever one with finite losses."""
         ...
-
-
-class Interrupted(KeyboardInterrupt):
-    """Training was interrupted after its state was saved."""
 
 
 @dataclass
@@ -93,61 +99,80 @@ class _Cursor:
 
 
 def train(
-    method: Method, store: ImageStore, config: TrainConfig, *, seed: int, engine: Engine, monitor: Monitor,
+    method: Method,
+    store: ImageStore,
+    config: TrainConfig,
+    *,
+    seed: int,
+    engine: Engine,
+    monitor: Monitor,
     state: State | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Train `method` in place; `state` goes on from one that a monitor was given."""
     join_ranks(method, engine.ranks)
     method.begin(len(store))
     method.to(engine.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    cursor = _Cursor()
+    begin = _Cursor()
     if state is not None:
         method.restore(state["method"])
-        cursor = _Cursor(state["stage"], state["epoch"], state["step"], dict(state["totals"]))
+        begin = _Cursor(state["stage"], state["epoch"], state["step"], dict(state["totals"]))
     stages = method.stages()
-    with _interrupts() as interrupted:
-        for number in range(cursor.stage, len(stages)):
+    with interrupts() as interrupted:
+        for number in range(begin.stage, len(stages)):
             trainer = _StageTrainer(
-                method, stages[number], number, store, config, seed, engine, monitor
+                method, stages, number, store, config, seed, engine, monitor, interrupted
             )
-            optimizers = state["optimizers"] if state and number == cursor.stage else None
-            trainer.run(
-                cursor if number == cursor.stage else _Cursor(number), optimizers, interrupted
-            )
-    method.eval()
-    with torch.no_grad():
-        method.finalize(_batches(store, 64))
+            if state is not None and number == begin.stage:
+                trainer.run(begin, state["optimizers"])
+            else:
+                trainer.run(_Cursor(number))
+    _fit_to(method, store)
 
 
 class _StageTrainer:
     """One stage from its first (or resumed) step to its last."""
 
     def __init__(
-        self, method: Method, stage: Stage, number: int, store: ImageStore, config: TrainConfig,
-        seed: int, engine: Engine, monitor: Monitor,
-    ) -> None:  # fmt: skip
-        _check_batch(stage, len(store), engine.world)
-        self.method, self.stage, self.store = method, stage, store
+        self,
+        method: Method,
+        stages: tuple[Stage, ...],
+        number: int,
+        store: ImageStore,
+        config: TrainConfig,
+        seed: int,
+        engine: Engine,
+        monitor: Monitor,
+        interrupted: threading.Event,
+    ) -> None:
+        self.method, self.stage, self.store = method, stages[number], store
+        self.number, self.is_last = number, number == len(stages) - 1
         self.config, self.engine, self.monitor = config, engine, monitor
-        self.step: Step = make_step(config.step, stage, store, engine)
+        self.interrupted = interrupted
+        _check_batch(self.stage, len(store), engine.world)
+        self.step: Step = make_step(config.step, self.stage, store, engine)
         self.dice = Dice(
-            method, config.augment, seed=seed, stage=number, images=len(store), device=engine.device,
-            rank=engine.rank, world=engine.world,
-        )  # fmt: skip
-        whole, rest = divmod(len(store), stage.batch_size)
-        self.steps = max(1, whole if stage.drop_last or not rest else whole + 1)
-        self.epochs = stage.epochs or math.ceil((stage.steps or 0) / self.steps)
+            method,
+            config.augment or None,
+            seed=seed,
+            stage=number,
+            images=len(store),
+            device=engine.device,
+            rank=engine.rank,
+            world=engine.world,
+        )
+        whole, rest = divmod(len(store), self.stage.batch_size)
+        self.steps = max(1, whole if self.stage.drop_last or not rest else whole + 1)
+        self.epochs = self.stage.epochs or math.ceil((self.stage.steps or 0) / self.steps)
         self.saved = time.monotonic()
 
-    def run(
-        self, cursor: _Cursor, optimizers: list[State] | None, interrupted: threading.Event
-    ) -> None:
-        for optimizer, saved in zip(self.step.optimizers, optimizers or [], strict=False):
-            optimizer.load_state_dict(saved)
-        for epoch in range(cursor.epoch, self.epochs):
-            start = cursor.step if epoch == cursor.epoch else 0
+    def run(self, begin: _Cursor, optimizers: Sequence[State] | None = None) -> None:
+        if optimizers is not None:
+            for optimizer, saved in zip(self.step.optimizers, optimizers, strict=True):
+                restore_optimizer(optimizer, saved)
+        for epoch in range(begin.epoch, self.epochs):
+            start = begin.step if epoch == begin.epoch else 0
             self._prepare(epoch, fresh=start == 0)
-            self._epoch(epoch, start, cursor.totals if start else {}, cursor.stage, interrupted)
+            self._epoch(epoch, start, begin.totals if start else {})
 
     def _prepare(self, epoch: int, *, fresh: bool) -> None:
         every = self.stage.every_epochs
@@ -157,14 +182,7 @@ class _StageTrainer:
             with torch.no_grad():
                 self.stage.prepare(_batches(self.store, self.stage.batch_size))
 
-    def _epoch(
-        self,
-        epoch: int,
-        start: int,
-        totals: dict[str, float],
-        number: int,
-        interrupted: threading.Event,
-    ) -> None:
+    def _epoch(self, epoch: int, start: int, totals: dict[str, float]) -> None:
         self.method.train()
         rates = self._set_rates(epoch)
         self.step.start_totals(totals)
@@ -173,23 +191,48 @@ class _StageTrainer:
         for step in range(start, steps):
             draws = self.dice.draw(epoch, step, self.stage.batch_size)
             self.step(draws, tuple(step % o.every == 0 for o in self.stage.objectives))
-            if interrupted.is_set():
-                self._save(number, epoch, step + 1, steps)
+            done = step + 1
+            if done < steps and self._asked_to_stop(done):
+                self._save(epoch, done)
                 raise Interrupted
-            if time.monotonic() - read > SECONDS_BETWEEN_READINGS:
-                self.monitor.progress(self._record(epoch, step + 1, steps, start, rates, began))
+            if done < steps and time.monotonic() - read > SECONDS_BETWEEN_READINGS:
+                now = self._record(epoch, done, steps, start, rates, began)
+                if self.engine.world == 1:  # all processes stop together, at the end of the epoch
+                    _refuse_divergence(now)
+                self.monitor.progress(now)
                 read = time.monotonic()
-        self.monitor.epoch(self._record(epoch, steps, steps, start, rates, began))
-        self._end_of_epoch(epoch, number, steps)
+        self._end_epoch(self._record(epoch, steps, steps, start, rates, began))
 
-    def _end_of_epoch(self, epoch: int, number: int, steps: int) -> None:
-        last = epoch + 1 == self.epochs
-        every = self.config.snapshot_every
-        if every is not None and ((epoch + 1) % every == 0 or last):
-            self.method.eval()
-            self.monitor.snapshot(epoch + 1)
-        if last or time.monotonic() - self.saved > 60 * self.config.save_minutes:
-            self._save(number, epoch, steps, steps)
+    def _end_epoch(self, done: Epoch) -> None:
+        _refuse_divergence(done)
+        self.monitor.epoch(done)
+        last, every = done.epoch == self.epochs, self.config.snapshot_every
+        if self.is_last and every is not None and (done.epoch % every == 0 or last):
+            self._snapshot(done.epoch)
+        asked = self._asked_to_stop(0)
+        if last or asked or time.monotonic() - self.saved > 60 * self.config.save_minutes:
+            self._save(done.epoch, 0)
+        if asked:
+            raise Interrupted
+
+    def _snapshot(self, epoch: int) -> None:
+        """The method is fitted as at the end of its training, and afterwards is what it was."""
+        before = {name: buffer.clone() for name, buffer in self.method.named_buffers()}
+        _fit_to(self.method, self.store)
+        self.monitor.snapshot(epoch)
+        for name, buffer in self.method.named_buffers():
+            if buffer.shape == before[name].shape:  # others were empty, and nothing reads them
+                buffer.copy_(before[name])
+
+    def _asked_to_stop(self, step: int) -> bool:
+        """Whether Ctrl-C was pressed; processes agree on it, so that none waits for another."""
+        ranks = self.engine.ranks
+        if ranks.alone:
+            return self.interrupted.is_set()
+        if step % STEPS_BETWEEN_AGREEMENTS:
+            return False
+        asked = torch.tensor([float(self.interrupted.is_set())], device=self.engine.device)
+        return bool(ranks.gather(asked).any())
 
     def _steps(self, epoch: int) -> int:
         left = self.steps if self.stage.steps is None else self.stage.steps - epoch * self.steps
@@ -211,51 +254,53 @@ class _StageTrainer:
         rates: Mapping[str, float],
         began: float,
     ) -> Epoch:
-        """Reads the sums of the losses back from the device, and refuses to go on from one that is not finite."""
+        """Reads the sums of the losses back from the device."""
         losses = {}
         for objective in self.stage.objectives:
             updates = math.ceil(step / objective.every)
             for name, total in self.step.totals.items():
                 if name.startswith(f"{objective.name}."):
                     losses[name] = total.item() / updates
-        bad = [name for name, value in losses.items() if not math.isfinite(value)]
-        if bad:
-            raise Diverged(self.stage.name, epoch + 1, bad[0], losses[bad[0]])
         seconds = time.monotonic() - began
         speed = (step - start) * self.stage.batch_size / max(seconds, 1e-9)
         return Epoch(
             self.stage.name, epoch + 1, self.epochs, step, steps, losses, rates, seconds, speed
         )
 
-    def _save(self, number: int, epoch: int, step: int, steps: int) -> None:
-        done = step == steps
-        totals = {} if done else {name: total.item() for name, total in self.step.totals.items()}
+    def _save(self, epoch: int, step: int) -> None:
+        """The state before that step of that epoch."""
+        totals = {name: total.item() for name, total in self.step.totals.items()} if step else {}
         if not all(map(math.isfinite, totals.values())):
             return  # keep the last good state
         self.saved = time.monotonic()
-        self.monitor.save({
-            "stage": number, "epoch": epoch + 1 if done else epoch, "step": 0 if done else step,
-            "totals": totals, "method": self.method.state_dict(),
+        state = {
+            "stage": self.number,
+            "epoch": epoch,
+            "step": step,
+            "totals": totals,
+            "method": self.method.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.step.optimizers],
-        })  # fmt: skip
+        }
+        self.monitor.save(state)
 
 
-class Diverged(DivergedError):
-    """A loss is not finite any more."""
-
-    def __init__(self, stage: str, epoch: int, name: str, value: float) -> None:
-        super().__init__(
-            f"Training diverged: {name} is {value} in epoch {epoch} of stage '{stage}'; "
-            "lower the learning rate or use float32, then resume from the last good state."
-        )
+def _refuse_divergence(now: Epoch) -> None:
+    for name, value in now.losses.items():
+        if not math.isfinite(value):
+            raise DivergedError(
+                f"Training diverged: {name} is {value} in epoch {now.epoch} of '{now.stage}'; "
+                "lower the learning rate or use float32"
+            )
 
 
 def _check_batch(stage: Stage, images: int, world: int) -> None:
-    if stage.batch_size % world:
-        raise ConfigError(
-            f"A batch of {stage.batch_size} cannot be shared equally by {world} processes; "
-            "choose a batch_size that divides."
-        )
+    rest = 0 if stage.drop_last else images % stage.batch_size
+    for shared in (stage.batch_size, rest):
+        if shared % world:
+            raise ConfigError(
+                f"A batch of {shared} images cannot be shared equally by {world} processes; "
+                "choose a batch_size that divides, and drop_last."
+            )
     if stage.drop_last and images < stage.batch_size:
         raise ConfigError(
             f"{images} training images do not fill one batch of {stage.batch_size}; "
@@ -263,26 +308,13 @@ def _check_batch(stage: Stage, images: int, world: int) -> None:
         )
 
 
+def _fit_to(method: Method, store: ImageStore) -> None:
+    """What is left to fit in closed form, when the gradients have done their part."""
+    method.eval()
+    with torch.no_grad():
+        method.finalize(_batches(store, 64))
+
+
 def _batches(store: ImageStore, size: int) -> Iterable[Batch]:
     for images, index in store.batches(size):
         yield Batch(images, index, {})
-
-
-@contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C sets a flag that is looked at between steps, so that no step is left half done; twice stops at once."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-
-    def ask(*_: object) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -24,13 +25,27 @@ def build_optimizer(
             parameters, lr, config.momentum, weight_decay=decay, fused=capturable
         )
     return torch.optim.RMSprop(
-        parameters, lr, eps=config.eps, weight_decay=decay, momentum=config.momentum,
+        parameters,
+        lr,
+        eps=config.eps,
+        weight_decay=decay,
+        momentum=config.momentum,
         capturable=capturable,
-    )  # fmt: skip
+    )
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Moments and counts from `saved`; rates and flags stay the optimiser's own, so that a training
+    may go on in another form of the step or with an edited recipe."""
+    groups = [
+        {**old, **{key: value for key, value in own.items() if key != "params"}}
+        for old, own in zip(saved["param_groups"], optimizer.param_groups, strict=True)
+    ]
+    optimizer.load_state_dict({"state": saved["state"], "param_groups": groups})
 
 
 def rate(config: OptimizerConfig, time: float, length: int) -> float:
-    """The learning rate at `time`, counted like `length` (epochs, or steps of a stage counted in steps)."""
+    """The learning rate at epoch `time` of a stage of `length` epochs."""
     period = config.period or length
     final = config.lr if config.final_lr is None else config.final_lr
     if config.schedule == "cosine":

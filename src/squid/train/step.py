@@ -1,6 +1,8 @@
-"""One update of a stage in three forms of the same maths: eager, compiled, and replayed as a CUDA graph.
+"""One update of a stage in three forms of the same maths: eager, compiled, and replayed as a CUDA
+graph.
 
-All forms take the same `Draws`, so they see the same images, augmentation and masks. Nothing here waits for the device.
+All forms take the same `Draws`, so they see the same images, augmentation and masks. Nothing here
+waits for the device.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 from squid.data.cache import ImageStore
 from squid.errors import ConfigError
 from squid.methods.base import Batch, Objective, Shared, Stage
+from squid.nn.conv import at_least_float32
 from squid.nn.ranks import Ranks
 from squid.train.draws import Draws
 from squid.train.engine import Engine
@@ -25,11 +28,13 @@ Active = tuple[bool, ...]
 """Which objectives of the stage are updated in a step."""
 
 EAGER_STEPS_BEFORE_CAPTURE = 3
-"""Real steps that fill caches, create optimiser state and let torch.compile finish, before a graph is captured."""
+"""Real steps that fill caches, create optimiser state and let torch.compile finish, before a graph
+is captured."""
 
 
 def pick_form(form: StepForm, device: torch.device, *, world: int = 1) -> StepForm:
-    """`auto` is the fastest form that works: graphed on one GPU, compiled on several, eager on a CPU."""
+    """`auto` is the fastest form that works: graphed on one GPU, compiled on several, eager on a
+    CPU."""
     if form == "auto":
         if device.type == "cpu":
             return "eager"
@@ -72,15 +77,20 @@ class Step:
             self.stage.after()
 
     def _update(
-        self, objective: Objective, optimizer: torch.optim.Optimizer, batch: Batch, shared: Shared,
-        *, keep_graph: bool,
-    ) -> None:  # fmt: skip
+        self,
+        objective: Objective,
+        optimizer: torch.optim.Optimizer,
+        batch: Batch,
+        shared: Shared,
+        *,
+        keep_graph: bool,
+    ) -> None:
         with self.engine.autocast():
             terms = objective.loss(batch, shared)
-        loss = torch.stack([term.float() if term.dtype != torch.float64 else term
-                            for term in terms.values()]).sum()  # fmt: skip
-        gradients = torch.autograd.grad(loss, objective.parameters, retain_graph=keep_graph)
-        average_over_ranks(gradients, self.ranks)
+        values = torch.stack([at_least_float32(term) for term in terms.values()])
+        gradients = torch.autograd.grad(values.sum(), objective.parameters, retain_graph=keep_graph)
+        values = values.detach()
+        average_over_ranks([*gradients, values], self.ranks)
         for parameter, gradient in zip(objective.parameters, gradients, strict=True):
             parameter.grad = gradient
         if objective.optimizer.clip is not None:
@@ -89,11 +99,12 @@ class Step:
         optimizer.zero_grad(set_to_none=True)
         if objective.after is not None:
             objective.after()
-        for name, term in terms.items():
-            self._total(f"{objective.name}.{name}").add_(term.detach())
+        for name, value in zip(terms, values.unbind(), strict=True):
+            self._total(f"{objective.name}.{name}").add_(value)
 
     def start_totals(self, values: Mapping[str, float]) -> None:
-        """Sums begin at zero, or at `values`; in place, because captured graphs add to these tensors."""
+        """Sums begin at zero, or at `values`; in place, because captured graphs add to these
+        tensors."""
         for name in self.totals.keys() | values.keys():
             self._total(name).fill_(values.get(name, 0.0))
 
@@ -105,13 +116,13 @@ class Step:
 
 
 class GraphedStep(Step):
-    """The compiled update captured once per kind of step and replayed: one launch for everything."""
+    """The compiled update captured once per kind of step and replayed: one launch for all of it."""
 
     def __init__(self, stage: Stage, store: ImageStore, engine: Engine) -> None:
         super().__init__(stage, store, engine, compiled=True, capturable=True)
         self._eager_steps: dict[tuple[Active, int], int] = {}
         self._graphs: dict[tuple[Active, int], tuple[torch.cuda.CUDAGraph, Draws]] = {}
-        self._stream = torch.cuda.Stream(engine.device)
+        self._stream = torch.cuda.Stream(engine.device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, draws: Draws, active: Active) -> None:
@@ -166,17 +177,19 @@ def _compile(function: Callable[P, R]) -> Callable[P, R]:
     return torch.compile(function, dynamic=False)
 
 
-def average_over_ranks(gradients: Sequence[Tensor], ranks: Ranks) -> None:
-    """In place: the gradient of the joint batch, from those of equal shares of it."""
+def average_over_ranks(tensors: Sequence[Tensor], ranks: Ranks) -> None:
+    """In place: gradients and losses of the joint batch, from those of equal shares of it."""
     if ranks.alone:
         return
-    joint = ranks.mean(torch.cat([g.flatten() for g in gradients]))
-    for gradient, mean in zip(gradients, joint.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(mean.view_as(gradient))
+    joint = ranks.mean(torch.cat([t.flatten() for t in tensors]))
+    means = torch.split(joint, [t.numel() for t in tensors])
+    for tensor, mean in zip(tensors, means, strict=True):
+        tensor.copy_(mean.view_as(tensor))
 
 
 def join_ranks(method: nn.Module, ranks: Ranks) -> None:
-    """Give the blocks that mix images of a batch (batch normalisation, the queue) the other processes."""
+    """Give the blocks that mix images of a batch (batch normalisation, the queue) the other
+    processes."""
     for module in method.modules():
         if hasattr(module, "ranks"):
-            module.ranks = ranks
+            module.ranks = ranks  # type: ignore[assignment]

@@ -1,0 +1,133 @@
+"""What the command line prints: tables for people, JSON and CSV for programs."""
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.table import Table
+
+from squid.calibration import Calibration
+from squid.data.splits import Splits
+from squid.detector import Prediction
+from squid.metrics import MEASURES
+from squid.recipe import Recipe
+
+PREDICTION = ("image", "score", "probability", "anomalous")
+"""Columns of a table of predictions."""
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, default=list) + "\n")
+
+
+def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    write_csv(columns, rows, sys.stdout)
+
+
+def write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: TextIO) -> None:
+    writer = csv.writer(file)
+    writer.writerow(columns)
+    writer.writerows([_plain(cell) for cell in row] for row in rows)
+
+
+def _plain(cell: Any) -> Any:
+    """Text that a spreadsheet would run as a formula is quoted."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) else cell
+
+
+def escaped(text: object) -> str:
+    """A file name may hold what rich takes for markup."""
+    return str(text).replace("[", r"\[")
+
+
+def show_splits(console: Console, recipe: Recipe, splits: Splits) -> None:
+    """The table of the splits, with what the user should know of them."""
+    title = f"{recipe.data.name}, {recipe.method.size} px"
+    table = Table("split", "normal", "anomalous", "patients", title=title)
+    for row in splits.table():
+        patients = "?" if row.patients is None else str(row.patients)
+        table.add_row(row.split, str(row.normal), str(row.anomalous), patients)
+    console.print(table)
+    console.print(f"fingerprint {splits.fingerprint}", highlight=False)
+    for warning in splits.warnings:
+        console.print(f"[yellow]note:[/] {escaped(warning)}", highlight=False)
+
+
+def metric_rows(result: dict[str, Any]) -> list[tuple[str, float, float, float]]:
+    """Name, value and interval of each measure of an evaluation."""
+    found = [(name, result["metrics"][name]) for name in MEASURES]
+    return [(name, value["value"], value["low"], value["high"]) for name, value in found]
+
+
+def show_metrics(console: Console, run: Path, result: dict[str, Any]) -> None:
+    """The tables of an evaluation."""
+    title = f"{escaped(run)}: {result['method']} on {result['data']}"
+    table = Table("metric", "%", "95 % interval", title=title, caption=_rule(result))
+    for name, value, low, high in metric_rows(result):
+        table.add_row(name, _percent(value), _interval(low, high))
+    console.print(table)
+    if result["findings"]:
+        console.print(_findings(result["findings"]))
+    for measures in result.get("digits", ()):
+        console.print(_digits(measures))
+    console.print(f"Next: squid report {escaped(run)}", soft_wrap=True, highlight=False)
+
+
+def _rule(result: dict[str, Any]) -> str:
+    if result["rule"] == "paper":
+        return "threshold: best accuracy on this very set (the paper's rule)"
+    rate = result["metrics"]["threshold"]["rate"]
+    return f"threshold: {rate:.0%} false positives on held-out healthy images"
+
+
+def _findings(findings: dict[str, Any]) -> Table:
+    table = Table("finding", "images", "AUC", "95 % interval")
+    for name, group in findings.items():
+        auc = group["auc"]
+        interval = _interval(auc["low"], auc["high"])
+        table.add_row(escaped(name), str(group["count"]), _percent(auc["value"]), interval)
+    return table
+
+
+def _digits(measures: dict[str, Any]) -> Table:
+    table = Table("measure", "%", title=f"DigitAnatomy, noise {measures['noise']:g}")
+    for name, value in measures["localisation"].items():
+        table.add_row(f"cells found by {name} (AUC)", _percent(value))
+    for name, value in measures["restoration"].items():
+        label = name if name == "faithfulness" else f"{name} cells restored"
+        table.add_row(label, _percent(value))
+    return table
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{_percent(low)} to {_percent(high)}"
+
+
+def prediction_rows(predictions: Sequence[Prediction]) -> list[tuple[Any, ...]]:
+    """In the order of `PREDICTION`."""
+    return [(p.source, p.score, p.probability, p.anomalous) for p in predictions]
+
+
+def show_predictions(console: Console, predictions: Sequence[Prediction]) -> None:
+    table = Table(*PREDICTION)
+    for p in predictions:
+        verdict = {True: "[bold red]yes[/]", False: "no", None: "?"}[p.anomalous]
+        table.add_row(escaped(p.source), f"{p.score:.4f}", f"{p.probability:.3f}", verdict)
+    console.print(table)
+
+
+def show_calibration(console: Console, run: Path, calibration: Calibration) -> None:
+    title = f"{escaped(run)}: {calibration.heldout} healthy images"
+    table = Table("false positives", "threshold", title=title)
+    for rate, threshold in calibration.thresholds.items():
+        enough = "" if calibration.guaranteed(rate) else "  (too few images for this rate)"
+        table.add_row(f"{rate:.0%}", f"{threshold:.4f}{enough}")
+    console.print(table)
