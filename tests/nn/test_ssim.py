@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from squid.nn.ssim import SCALE_WEIGHTS, ms_ssim, scales_of, ssim
+from squid.nn.ssim import disagreement, SCALE_WEIGHTS, ms_ssim, scales_of, ssim
 
 
 def pair(size=24):
@@ -87,3 +87,12 @@ def test_half_precision_is_raised():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mixed = ssim(a, b)
     assert torch.equal(mixed, ssim(a, b))
+
+
+def test_disagreement_is_zero_for_the_same_and_one_where_only_one_is_flat():
+    image = torch.rand(1, 1, 24, 24)
+    torch.testing.assert_close(disagreement(image, image, window=7), torch.zeros_like(image))
+    assert disagreement(image, torch.zeros_like(image), window=7).min() > 0.95
+    assert disagreement(image, 1 - image, window=7).min() > 1.5
+    flat = torch.zeros_like(image)
+    torch.testing.assert_close(disagreement(flat, flat, window=7), flat)

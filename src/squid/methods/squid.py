@@ -34,6 +34,7 @@ from squid.nn.encoder import Encoder, PooledEncoder, ResidualEncoder
 from squid.nn.inpainting import InpaintingBlock, shortcut
 from squid.nn.memory import MemoryMatrix, MemoryQueue
 from squid.nn.patches import split
+from squid.nn.ssim import disagreement
 
 
 @dataclass(frozen=True)
@@ -229,10 +230,20 @@ class Squid(Method):
         if self.config.score == "discriminator":
             logits: Tensor = self.discriminator(reconstruction, self.config.score_statistics)
             return -logits
-        residual = (images - at_least_float32(reconstruction)).square()
-        patches = split(residual, self.config.grid).mean((1, 2, 3))  # (b*p,)
-        by_position = patches.view(-1, self.config.grid**2)  # (b, p)
-        return by_position.mean(1) if self.config.score == "residual" else by_position.amax(1)
+        if self.config.score == "residual":
+            return (images - at_least_float32(reconstruction)).square().mean((1, 2, 3))
+        patches = split(self._disagreement(images, reconstruction), self.config.grid)
+        by_position = patches.mean((1, 2, 3)).view(-1, self.config.grid**2)  # (b, p)
+        return by_position.amax(1)
+
+    def heatmap(self, images: Tensor) -> Tensor:
+        """Where image and reconstruction differ in structure."""
+        return self._disagreement(images, self.reconstruct(images))[:, 0]
+
+    def _disagreement(self, images: Tensor, reconstruction: Tensor) -> Tensor:
+        """(b, 1, h, w), in windows of about three quarters of a patch."""
+        window = 3 * self.config.size // self.config.grid // 4 | 1
+        return disagreement(images, at_least_float32(reconstruction), window=window)
 
     def reconstruct(self, images: Tensor) -> Tensor:
         bottleneck, skips = self._encode(images)
