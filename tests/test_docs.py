@@ -13,6 +13,7 @@ PAGES = [
 ]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 NAMED = re.compile(r"`((?:src|tests|docs|recipes|benchmarks)/[\w./-]+\.(?:py|md|toml|html|css))`")
+SYMBOL = re.compile(r"`([\w/]+\.py)::(\w+)`")
 
 
 @pytest.mark.parametrize("page", ["recipe", "cli"])
@@ -35,9 +36,22 @@ def test_named_files_exist(page: Path) -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
+def test_the_paper_page_names_what_is_in_the_code() -> None:
+    """`nn/memory.py::read` is a definition or a field in that file."""
+    cited = set(SYMBOL.findall((ROOT / "docs/paper.md").read_text(encoding="utf-8")))
+    assert len(cited) > 50
+    assert sorted(f"{file}::{name}" for file, name in cited if not _defines(file, name)) == []
+
+
 def test_every_page_is_checked() -> None:
     names = {str(page.relative_to(ROOT)) for page in PAGES}
     assert {"README.md", "docs/paper.md", "docs/log.md", "docs/reference/recipe.md"} <= names
+
+
+def _defines(file: str, name: str) -> bool:
+    path = ROOT / "src/squid" / file
+    definition = rf"^\s*(?:def |class ){name}\b|^{name}\b.*="
+    return path.is_file() and bool(re.search(definition, path.read_text("utf-8"), re.MULTILINE))
 
 
 def _resolves(page: Path, target: str) -> bool:
