@@ -1,0 +1,190 @@
+"""One cell of a benchmark, from a recipe to `result.json` in its run folder."""
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from squid.benchmark.measures import backbone, parameters, planned_steps, published_steps
+from squid.benchmark.plan import Cell
+from squid.benchmark.protocols import SELECTION, Reading, readings, snapshot_aucs, wobble
+from squid.calibration import calibrate
+from squid.data.splits import Splits
+from squid.detector import Detector
+from squid.errors import RunError
+from squid.experiments import evaluate_run, summarise, train_run
+from squid.metrics import PAPER, normals
+from squid.recipe import Recipe
+from squid.run import Run
+from squid.train import Engine, Monitor
+from squid.train.engine import Device
+
+RESULT = "result.json"
+TIMED = 64
+"""Images whose scoring is timed."""
+DIGITS = 6
+"""Significant ones of a score that is kept."""
+
+Result = dict[str, Any]
+
+
+def finished(cell: Cell) -> bool:
+    """Whether the cell has its result; one of another recipe is refused, not taken for it."""
+    result = read_result(cell.folder)
+    if result is not None and result["recipe"] != plain(cell.recipe):
+        raise RunError(
+            f"{cell.folder} holds the result of another recipe; remove it or choose another --out."
+        )
+    return result is not None
+
+
+def read_result(folder: Path) -> Result | None:
+    path = folder / RESULT
+    if not path.is_file():
+        return None
+    result: Result = json.loads(path.read_text(encoding="utf-8"))
+    return result
+
+
+def run_cell(cell: Cell, *, device: Device = "auto", monitor: Monitor | None = None) -> Result:
+    """Train what is not trained yet, measure it by every protocol at both rules, and write it."""
+    began = time.monotonic()
+    run = Run(cell.folder)
+    splits = cell.recipe.data.load(cell.recipe.method.size)
+    spent = sum(float(row["seconds"]) for row in run.history)
+    if not run.finished:
+        engine = Engine(device, precision=cell.recipe.train.precision)
+        resume = _begun(run, cell.recipe)
+        train_run(
+            cell.recipe, cell.folder, engine=engine, monitor=monitor, splits=splits,
+            resume=resume, overwrite=True,
+        )  # fmt: skip
+        spent = time.monotonic() - began + (spent if resume else 0.0)
+    result = _measured(cell, run, splits, device)
+    result["seconds"]["training"] = round(spent, 1)
+    result["seconds"]["total"] = round(time.monotonic() - began, 1)
+    text = json.dumps(result, allow_nan=False) + "\n"
+    (cell.folder / RESULT).write_text(text, encoding="utf-8")
+    return result
+
+
+def _begun(run: Run, recipe: Recipe) -> bool:
+    """Whether there is something to go on with; what another recipe began is replaced."""
+    return (run.path / "resume.pt").is_file() and plain(run.recipe) == plain(recipe)
+
+
+def _measured(cell: Cell, run: Run, splits: Splits, device: Device) -> Result:
+    evaluated = evaluate_run(cell.folder, rule="normals", device=device)
+    detector = Detector.load(cell.folder, device=device)
+    final = np.asarray(evaluated["scores"]["score"])
+    judged = _judged(cell.recipe, splits, detector, run.snapshots, final)
+    environment = run.environment
+    return {
+        "section": cell.section,
+        "row": cell.row,
+        "method": cell.recipe.method.name,
+        "data": cell.recipe.data.name,
+        "seed": cell.recipe.seed,
+        "fingerprint": splits.fingerprint,
+        "recipe": plain(cell.recipe),
+        "command": cell.command,
+        **{key: environment[key] for key in ("version", "commit", "torch", "device")},
+        "steps": {
+            "run": planned_steps(cell.recipe.method, len(splits.train)),
+            "published": published_steps(cell.recipe.method, len(splits.train)),
+        },
+        "seconds": {"scoring": _seconds_per_image(detector, splits)},
+        "parameters": parameters(detector.method),
+        "peak_bytes": _peak_bytes(detector.device),
+        "backbone": backbone(cell.recipe.method),
+        "protocols": {name: metrics for name, (metrics, _) in judged.items()},
+        "digits": evaluated.get("digits", []),
+        "snapshots": _trace(run.snapshots, splits),
+        "scores": {
+            "label": splits.test.labels.tolist(),
+            **{name: _rounded(scores) for name, (_, scores) in judged.items()},
+        },
+    }
+
+
+def _judged(
+    recipe: Recipe,
+    splits: Splits,
+    detector: Detector,
+    snapshots: dict[str, np.ndarray] | None,
+    final: NDArray[np.float64],
+) -> dict[str, tuple[Result, NDArray[np.float64]]]:
+    """The metrics of each protocol at both rules, with the scores they were taken from."""
+    rate = recipe.false_positive_rate
+    found = readings(snapshots, splits.validation.labels) if snapshots else {}
+    last = _at_both_rules("last", None, final, detector.calibration.threshold(rate), splits, rate)
+    judged = {"last": (last, final)}
+    for name, reading in found.items():
+        if name != "last":  # the finished model speaks for it
+            value = _threshold(reading, splits, rate)
+            metrics = _at_both_rules(name, reading.epoch, reading.test, value, splits, rate)
+            judged[name] = metrics, reading.test
+    return judged
+
+
+def _at_both_rules(
+    protocol: str,
+    epoch: int | None,
+    scores: NDArray[np.float64],
+    threshold: float,
+    splits: Splits,
+    rate: float,
+) -> Result:
+    return {
+        "selection": SELECTION[protocol],
+        "epoch": epoch,
+        "normals": summarise(scores, splits.test, normals(threshold, rate)),
+        "paper": summarise(scores, splits.test, PAPER),
+    }
+
+
+def _threshold(reading: Reading, splits: Splits, rate: float) -> float:
+    """From the healthy images of the validation split."""
+    healthy = reading.validation[splits.validation.labels == 0]
+    return calibrate(healthy, healthy, [rate]).threshold(rate)
+
+
+def _trace(snapshots: dict[str, np.ndarray] | None, splits: Splits) -> Result | None:
+    """The test AUC at each snapshot: to see how steady it is, never to choose by."""
+    if not snapshots:
+        return None
+    epochs = snapshots["epochs"].tolist()
+    aucs = snapshot_aucs(snapshots["test"], splits.test.labels)
+    return {"epochs": epochs, "auc": aucs, "wobble": wobble(epochs, aucs)}
+
+
+def _seconds_per_image(detector: Detector, splits: Splits) -> float:
+    pixels = splits.test.pixels[:TIMED]
+    detector.score(pixels)  # the first call compiles and tunes
+    began = time.perf_counter()
+    detector.score(pixels)
+    return (time.perf_counter() - began) / len(pixels)
+
+
+def _peak_bytes(device: torch.device) -> int:
+    """Of the GPU where there is one, else of the process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _rounded(scores: NDArray[np.float64]) -> list[float]:
+    return [float(f"{score:.{DIGITS}g}") for score in scores]
+
+
+def plain(recipe: Recipe) -> dict[str, Any]:
+    """As JSON gives it back."""
+    values: dict[str, Any] = json.loads(json.dumps(recipe.model_dump(mode="json")))
+    return values

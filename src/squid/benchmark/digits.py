@@ -1,0 +1,152 @@
+"""The paper's qualitative comparison on DigitAnatomy: what each method draws of the same images."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
+
+from squid.benchmark.cell import read_result
+from squid.benchmark.plan import Cell
+from squid.benchmark.tables import NAMES
+from squid.data.digitanatomy import CONDITIONS, GRID
+from squid.data.splits import ImageSet
+from squid.detector import Detector
+from squid.report.style import ORANGE, Chart, canvas, without_axes
+from squid.restoration import Reader, train_reader
+from squid.train.engine import Device
+
+DRAWN = ("squid", "f_anogan", "ganomaly", "memae")
+"""The rows that the paper sets side by side."""
+_PICTURE = 1.55  # inches, with its gap
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What one method makes of the images of the sheet."""
+
+    name: str
+    pictures: Array  # (n, h, w)
+    right: NDArray[np.bool_]  # (n, 9) cells that show the digit that belongs there
+    restored: float | None
+    """Share of anomalous cells of all test images."""
+
+
+def digit_sheet(cells: Sequence[Cell], *, device: Device = "auto") -> Chart | None:
+    """The sheet of the first seed's runs; None where none of them draws."""
+    done = _first_runs(cells)
+    if not done:
+        return None
+    recipe = next(iter(done.values())).recipe
+    splits = recipe.data.load(recipe.method.size)
+    shown = pick_images(splits.test)
+    reader = train_reader(splits.train)
+    drawings = [
+        drawing
+        for name, cell in done.items()
+        if (drawing := _draw(name, cell, shown, reader, device)) is not None
+    ]
+    if not drawings:
+        return None
+    return Chart(
+        name="digitanatomy",
+        alt=f"DigitAnatomy images and what {len(drawings)} methods draw of them",
+        caption="Outlined: anomalous cells. Under each drawing: of those, how many show the digit "
+        "that belongs there, as a classifier reads them; under each method: that share over all "
+        "test images.",
+        draw=partial(draw_sheet, shown, drawings),
+        wide=True,
+    )
+
+
+def _first_runs(cells: Sequence[Cell]) -> dict[str, Cell]:
+    """By row, in the paper's order; runs of another size cannot stand on the same sheet."""
+    found: dict[str, Cell] = {}
+    for name in DRAWN:
+        for cell in cells:
+            if cell.row == name and name not in found and read_result(cell.folder) is not None:
+                found[name] = cell
+    sizes = [cell.recipe.method.size for cell in found.values()]
+    return {name: cell for name, cell in found.items() if cell.recipe.method.size == sizes[0]}
+
+
+def pick_images(test: ImageSet) -> ImageSet:
+    """One image of each kind of anomaly, as pure as there is, then a healthy one."""
+    assert test.cells is not None
+    chosen = []
+    for kind in range(1, len(CONDITIONS)):
+        others = ((test.cells != 0) & (test.cells != kind)).sum(1)
+        count = (test.cells == kind).sum(1)
+        rank = np.where(count > 0, 10 * others - count, 1000)
+        chosen.append(int(rank.argmin()))
+    healthy = np.flatnonzero(~test.cells.any(1))[:1]
+    return test.select([*dict.fromkeys(chosen), *healthy.tolist()])
+
+
+def _draw(
+    name: str, cell: Cell, images: ImageSet, reader: Reader, device: Device
+) -> Drawing | None:
+    pictures = Detector.load(cell.folder, device=device).reconstruct(images.pixels)
+    if pictures is None:
+        return None
+    result = read_result(cell.folder)
+    clean = result["digits"][0]["restoration"] if result and result["digits"] else None
+    right = reader.right(torch.from_numpy(pictures)[:, None])
+    return Drawing(NAMES[name], pictures.astype(np.float64), right, clean and clean["anomalous"])
+
+
+def draw_sheet(images: ImageSet, drawings: Sequence[Drawing]) -> Figure:
+    """A row per image: the input, then each method's drawing."""
+    count, columns = len(images), 1 + len(drawings)
+    figure = canvas(_PICTURE * columns, (_PICTURE + 0.2) * count + 0.5)
+    assert images.cells is not None
+    inputs = images.pixels[:, 0].double().numpy() / 255
+    for row in range(count):
+        anomalous = images.cells[row] != 0
+        for column in range(columns):
+            axes = figure.add_subplot(count, columns, row * columns + column + 1)
+            if column == 0:
+                _picture(axes, inputs[row], "input" if row == 0 else "", images.findings, row)
+                _outline(axes, anomalous, inputs.shape[1:])
+            else:
+                _drawn(axes, drawings[column - 1], row, anomalous)
+    return figure
+
+
+def _drawn(axes: Axes, drawing: Drawing, row: int, anomalous: NDArray[np.bool_]) -> None:
+    share = "-" if drawing.restored is None else f"{drawing.restored:.0%}"
+    title = f"{drawing.name}\nrestored {share}" if row == 0 else ""
+    _picture(axes, drawing.pictures[row], title, None, row)
+    kept = anomalous if anomalous.any() else ~anomalous
+    word = "restored" if anomalous.any() else "kept"
+    right = int(drawing.right[row][kept].sum())
+    axes.set_xlabel(f"{right} of {int(kept.sum())} {word}", fontsize=8)
+    _outline(axes, anomalous, drawing.pictures.shape[1:])
+
+
+def _picture(
+    axes: Axes, picture: Array, title: str, findings: Sequence[str] | None, row: int
+) -> None:
+    without_axes(axes)
+    axes.imshow(picture, cmap="gray", vmin=0, vmax=1)
+    if title:
+        axes.set_title(title, fontsize=9)
+    if findings is not None:
+        axes.set_xlabel((findings[row] or "normal").replace("|", ", "), fontsize=8)
+
+
+def _outline(axes: Axes, anomalous: NDArray[np.bool_], shape: Sequence[int]) -> None:
+    height, width = (side / GRID for side in shape)
+    for place in np.flatnonzero(anomalous):
+        row, column = divmod(int(place), GRID)
+        corner = column * width - 0.5, row * height - 0.5
+        axes.add_patch(
+            Rectangle(corner, width, height, fill=False, edgecolor=ORANGE, linewidth=1.5)
+        )

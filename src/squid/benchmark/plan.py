@@ -1,0 +1,173 @@
+"""What a benchmark is to run: rows by seeds of each of its sections, every cell a whole recipe."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from squid.config import Config, nearest, override, parse, read_toml
+from squid.errors import ConfigError
+from squid.recipe import Recipe, read_recipe
+
+FULL = "full"
+"""The row of an ablation study that leaves nothing out."""
+
+
+class Row(Config):
+    """What a row changes in its method's defaults, and in how it is trained."""
+
+    method: dict[str, Any] = Field(default_factory=dict)
+    train: dict[str, Any] = Field(default_factory=dict)
+
+
+class Section(Row):
+    """One dataset, and what changes there for every row, or for one of them."""
+
+    data: dict[str, Any]
+    rows: tuple[str, ...] = ()
+    """All when left out."""
+    change: dict[str, Row] = Field(default_factory=dict)
+
+
+class Benchmark(Config):
+    """A benchmark file. A row is the method of its name, unless its `method` names another."""
+
+    title: str = ""
+    seeds: int = Field(3, ge=1)
+    train: dict[str, Any] = Field(default_factory=dict)
+    """For every row."""
+    rows: dict[str, Row]
+    sections: dict[str, Section]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row, one seed."""
+
+    section: str
+    row: str
+    recipe: Recipe
+    folder: Path
+    """The run folder."""
+    command: str
+    """That makes this cell alone."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.section}/{self.row}/seed-{self.recipe.seed}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Cells in the order of their table."""
+
+    title: str
+    out: Path
+    cells: tuple[Cell, ...]
+
+    @property
+    def sections(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(cell.section for cell in self.cells))
+
+    def of(self, section: str) -> tuple[Cell, ...]:
+        return tuple(cell for cell in self.cells if cell.section == section)
+
+
+def plan_benchmark(
+    path: Path,
+    out: Path,
+    *,
+    methods: Sequence[str] = (),
+    data: Sequence[str] = (),
+    seeds: int | None = None,
+    first_seed: int = 0,
+    settings: Sequence[str] = (),
+) -> Plan:
+    """The cells of a benchmark file; `methods` and `data` choose rows and sections by name."""
+    benchmark = parse(Benchmark, read_toml(path), str(path))
+    recipes = {
+        (name, row): _recipe(benchmark, name, row, settings, path)
+        for name in _chosen(data, benchmark.sections, "section")
+        for row in _rows(benchmark, name, methods)
+    }
+    if not recipes:
+        raise ConfigError(f"No section of {path} has the row {', '.join(methods)}.")
+    span = range(first_seed, first_seed + (seeds or benchmark.seeds))
+    base = ["squid", "benchmark", str(path), *_set_options(settings)]
+    cells = [
+        Cell(
+            section, row, _seeded(recipe, seed), out / section / row / f"seed-{seed}",
+            shlex.join([*base, "--data", section, "--methods", row, *_seed_options(seed)]),
+        )
+        for (section, row), recipe in recipes.items()
+        for seed in span
+    ]  # fmt: skip
+    return Plan(benchmark.title, out, tuple(cells))
+
+
+def plan_ablation(
+    recipes: Sequence[Path],
+    full: Path,
+    out: Path,
+    *,
+    seeds: int = 3,
+    first_seed: int = 0,
+    settings: Sequence[str] = (),
+) -> Plan:
+    """The full recipe, then each that leaves something out, over the same seeds."""
+    rows = {FULL: full, **{path.stem: path for path in recipes}}
+    cells = [
+        Cell(
+            "ablations", row, _seeded(recipe, seed), out / row / f"seed-{seed}",
+            shlex.join(["squid", "train", str(path), *_set_options([*settings, f"seed={seed}"])]),
+        )
+        for row, path in rows.items()
+        for recipe in [read_recipe(path, settings)]
+        for seed in range(first_seed, first_seed + seeds)
+    ]  # fmt: skip
+    return Plan("Ablations", out, tuple(cells))
+
+
+def _recipe(
+    benchmark: Benchmark, name: str, row: str, settings: Sequence[str], path: Path
+) -> Recipe:
+    section = benchmark.sections[name]
+    own = benchmark.rows.get(row, Row())
+    change = section.change.get(row, Row())
+    values = {
+        "title": f"{benchmark.title}: {row} on {name}".removeprefix(": "),
+        "data": section.data,
+        "method": {"name": row, **own.method, **section.method, **change.method},
+        "train": {**benchmark.train, **own.train, **section.train, **change.train},
+    }
+    return parse(Recipe, override(values, settings), f"{path}, {name}/{row}")
+
+
+def _rows(benchmark: Benchmark, section: str, methods: Sequence[str]) -> Iterator[str]:
+    wanted = _chosen(methods, benchmark.rows, "row")
+    for row in _chosen(benchmark.sections[section].rows, benchmark.rows, "row"):
+        if row in wanted:
+            yield row
+
+
+def _chosen(wanted: Sequence[str], known: Mapping[str, Any], what: str) -> Sequence[str]:
+    """`wanted`, or all; a word that is not known is refused."""
+    for word in wanted:
+        if word not in known:
+            raise ConfigError(f"There is no {what} '{word}'; {nearest(word, known)}")
+    return wanted or list(known)
+
+
+def _seeded(recipe: Recipe, seed: int) -> Recipe:
+    return recipe.model_copy(update={"seed": seed})
+
+
+def _set_options(settings: Sequence[str]) -> list[str]:
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+def _seed_options(seed: int) -> list[str]:
+    return ["--seeds", "1", "--first-seed", str(seed)]

@@ -1,0 +1,201 @@
+"""Results of single runs put together: one line per row and protocol, over its seeds."""
+
+import json
+import statistics
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from squid.benchmark.cell import Result
+from squid.controls import control_scores
+from squid.data.splits import Splits
+from squid.errors import DataError
+from squid.metrics import PAPER, evaluate
+
+SHOWN = ("auc", "accuracy", "f1")
+"""The measures of the paper's table, at its threshold rule."""
+CONTROLS = "controls.json"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A number over seeds."""
+
+    mean: float
+    std: float | None = None
+    """None of a single one."""
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Spread":
+        found = list(values)
+        return cls(statistics.fmean(found), statistics.stdev(found) if len(found) > 1 else None)
+
+    def __format__(self, spec: str) -> str:
+        mean = format(self.mean, spec)
+        return mean if self.std is None else f"{mean} ± {format(self.std, spec)}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of a table, by one protocol. Shares are in percent."""
+
+    section: str
+    row: str
+    protocol: str
+    selection: str
+    seeds: tuple[int, ...]
+    ours: Mapping[str, Spread]
+    """AUC, and accuracy and F1 at the best threshold of the test images."""
+    paper: Mapping[str, Spread]
+    """What the paper reports; empty where it does not."""
+    false_alarms: Spread
+    """At the threshold from held-out healthy images."""
+    found: Spread
+    """Sensitivity at that threshold."""
+    rate: float
+    """The false alarms that threshold was measured for."""
+    wobble: Spread | None
+    """Of the AUC over the last fifth of the epochs."""
+    restored: Spread | None
+    """DigitAnatomy: anomalous cells drawn as the digit that belongs there."""
+    results: tuple[Result, ...]
+
+    def over_seeds(self, *keys: str) -> Spread:
+        """A number of the results, such as `seconds`, `training`."""
+        return Spread.of(_pick(result, keys) for result in self.results)
+
+
+@dataclass(frozen=True)
+class Control:
+    """A trivial score; shares are in percent."""
+
+    section: str
+    name: str
+    measures: Mapping[str, float]
+
+
+def summarise_results(results: Sequence[Result]) -> list[Line]:
+    """In the order of the results."""
+    groups: dict[tuple[str, str, str], list[Result]] = {}
+    for result in results:
+        for protocol in result["protocols"]:
+            groups.setdefault((result["section"], result["row"], protocol), []).append(result)
+    return [_line(*key, members) for key, members in groups.items()]
+
+
+def _line(section: str, row: str, protocol: str, results: list[Result]) -> Line:
+    judged = [result["protocols"][protocol] for result in results]
+    healthy = [_measures(one["normals"]) for one in judged]
+    best = [_measures(one["paper"]) for one in judged]
+    traces = [result["snapshots"]["wobble"] for result in results if result["snapshots"]]
+    drawn = [share for result in results if (share := _restored(result)) is not None]
+    return Line(
+        section=section,
+        row=row,
+        protocol=protocol,
+        selection=judged[0]["selection"],
+        seeds=tuple(result["seed"] for result in results),
+        ours={name: _percent(m[name] for m in best) for name in SHOWN},
+        paper=published(section, row),
+        false_alarms=_percent(1 - m["specificity"] for m in healthy),
+        found=_percent(m["sensitivity"] for m in healthy),
+        rate=judged[0]["normals"]["metrics"]["threshold"]["rate"],
+        wobble=_percent(traces) if traces else None,
+        restored=_percent(drawn) if drawn else None,
+        results=tuple(results),
+    )
+
+
+def published(section: str, row: str) -> dict[str, Spread]:
+    """The paper's numbers of a row."""
+    known = _published().get(section, {}).get(row, {})
+    return {name: Spread(*values) for name, values in known.items()}
+
+
+@cache
+def _published() -> dict[str, Any]:
+    text = files("squid.benchmark").joinpath("published.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def measure_controls(section: str, splits: Splits) -> dict[str, Any]:
+    """Of the trivial scores, all measures at the paper's rule."""
+    labels = splits.test.labels
+    measured = {
+        name: evaluate(scores, labels, threshold=PAPER).as_dict()
+        for name, scores in control_scores(splits).items()
+    }
+    return {"section": section, "fingerprint": splits.fingerprint, "controls": measured}
+
+
+def read_controls(measured: Mapping[str, Any]) -> list[Control]:
+    return [
+        Control(
+            measured["section"], name, {key: 100 * metrics[key]["value"] for key in SHOWN}
+        )
+        for name, metrics in measured["controls"].items()
+    ]  # fmt: skip
+
+
+def read_results(paths: Iterable[Path]) -> tuple[list[Result], list[Control]]:
+    """Results and controls from JSON files, or from all of them in a folder."""
+    results: list[Result] = []
+    controls: list[Control] = []
+    for path in _files(paths):
+        found = _read(path)
+        if "controls" in found:
+            controls += read_controls(found)
+        else:
+            results.append(found)
+    if not results:
+        raise DataError("No result was given; name result JSON files or folders that hold some.")
+    return results, controls
+
+
+def _files(paths: Iterable[Path]) -> Iterable[Path]:
+    for path in paths:
+        if path.is_dir():
+            yield from sorted(p for p in path.rglob("*.json") if _is_result(p))
+        else:
+            yield path
+
+
+def _is_result(path: Path) -> bool:
+    """Run folders hold other JSON files too."""
+    own = ("metrics", "calibration", "environment", "failure", "table")
+    return path.stem not in own
+
+
+def _read(path: Path) -> Result:
+    try:
+        found: Result = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise DataError(f"{path} cannot be read as JSON.") from None
+    if not found.keys() >= {"section", "fingerprint"}:
+        raise DataError(f"{path} is no result of a benchmark.")
+    return found
+
+
+def _measures(judged: Mapping[str, Any]) -> dict[str, float]:
+    metrics = judged["metrics"]
+    return {name: metrics[name]["value"] for name in (*SHOWN, "specificity", "sensitivity")}
+
+
+def _restored(result: Result) -> float | None:
+    clean = result["digits"][0]["restoration"] if result["digits"] else None
+    return clean["anomalous"] if clean else None
+
+
+def _percent(shares: Iterable[float]) -> Spread:
+    return Spread.of(100 * share for share in shares)
+
+
+def _pick(result: Result, keys: Sequence[str]) -> float:
+    value: Any = result
+    for key in keys:
+        value = value[key]
+    return float(value)
