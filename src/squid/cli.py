@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from squid.benchmark.verbs import ablate, benchmark
 from squid.detector import Detector
 from squid.errors import ConfigError, SquidError
 from squid.experiments import (
@@ -318,6 +319,10 @@ def calibrate(
     """Measure a detector's thresholds anew, e.g. on healthy images of your hospital."""
     calibration = calibrate_run(run, normals, device=device.value)
     show_calibration(console, run, calibration)
+
+
+app.command()(benchmark)
+app.command()(ablate)
 
 
 @app.callback(invoke_without_command=True)

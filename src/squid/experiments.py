@@ -1,6 +1,6 @@
 """Recipe -> run -> numbers. One runner, used by `train`, `evaluate` and every table alike."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -327,10 +327,3 @@ def _own_splits(images: Images, recipe: Recipe) -> Splits:
     held = draw_groups(digests(given), max(1, len(given) // 10), rng)
     nothing = given.select([])
     return check(Splits(given.select(~held), given.select(held), nothing, official=False))
-
-
-def mean_over_snapshots(
-    scores: Mapping[str, NDArray[np.float64]], split: str
-) -> NDArray[np.float64]:
-    """(n,) mean of the standardised scores over all snapshots: smooth, and made without a label."""
-    return np.asarray(scores[split].mean(axis=0))

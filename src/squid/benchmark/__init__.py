@@ -2,16 +2,17 @@
 
 import json
 import logging
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from squid.benchmark.cell import read_result
+from squid.benchmark.cell import RESULT, read_result
 from squid.benchmark.digits import digit_sheet
 from squid.benchmark.plan import Plan, plan_ablation, plan_benchmark
 from squid.benchmark.runner import Watch, read_failure, run_plan
 from squid.benchmark.summary import (
     CONTROLS,
+    Control,
     measure_controls,
     read_controls,
     read_results,
@@ -26,6 +27,7 @@ from squid.train.engine import Device
 __all__ = [
     "BenchmarkTable",
     "Plan",
+    "keep_results",
     "plan_ablation",
     "plan_benchmark",
     "run_benchmark",
@@ -58,7 +60,19 @@ def table_of_results(paths: Sequence[Path], title: str = "") -> BenchmarkTable:
     return BenchmarkTable(title, summarise_results(results), controls)
 
 
-def _controls(plan: Plan, section: str) -> list[Any]:
+def keep_results(plan: Plan, folder: Path) -> None:
+    """Copies the results of a plan's cells, and its controls, into one flat folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for cell in plan.cells:
+        if (cell.folder / RESULT).is_file():
+            name = cell.name.replace("/", "-")
+            shutil.copyfile(cell.folder / RESULT, folder / f"{name}.json")
+    for section in plan.sections:
+        if (plan.out / section / CONTROLS).is_file():
+            shutil.copyfile(plan.out / section / CONTROLS, folder / f"{section}-{CONTROLS}")
+
+
+def _controls(plan: Plan, section: str) -> list[Control]:
     """Measured once, and kept beside the section's runs. They see what most rows see."""
     recipe = plan.of(section)[-1].recipe
     path = plan.out / section / CONTROLS

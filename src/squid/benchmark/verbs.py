@@ -1,0 +1,130 @@
+"""The verbs `benchmark` and `ablate`, which `squid.cli` adds to its own."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from squid.benchmark import (
+    BenchmarkTable,
+    Plan,
+    keep_results,
+    plan_ablation,
+    plan_benchmark,
+    run_benchmark,
+    table_of_results,
+)
+from squid.benchmark.live import LiveTable
+from squid.errors import ConfigError
+from squid.train.engine import Device
+
+ABLATIONS = Path("recipes/ablations")
+
+Chosen = Annotated[str, typer.Option(metavar="A,B", help="Only these, by name.")]
+Seeds = Annotated[int | None, typer.Option(min=1, help="How many; default as the recipe says.")]
+FirstSeed = Annotated[int, typer.Option(min=0, help="Seeds count up from it.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Runs at the same time.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key of every row."),
+]
+DeviceOption = Annotated[Device, typer.Option(metavar="auto|cpu|cuda", help="Where to compute.")]
+Results = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Copy each run's result JSON there.")
+]
+
+
+def benchmark(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="RECIPE", help="A benchmark file; result files with --table."),
+    ],
+    table: Annotated[
+        bool, typer.Option("--table", help="Make the table of results; nothing is trained.")
+    ] = False,
+    methods: Chosen = "",
+    data: Chosen = "",
+    seeds: Seeds = None,
+    first_seed: FirstSeed = 0,
+    set_: Settings = None,
+    jobs: Jobs = 1,
+    device: DeviceOption = "auto",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of runs and tables; default runs/benchmark.")
+    ] = None,
+    results: Results = None,
+) -> None:
+    """Run methods by seeds and set them beside the paper; finished runs are skipped.
+
+    With --table the table is made from result files, or folders of them.
+    """
+    if table:
+        _print(table_of_results(paths), out)
+        return
+    if len(paths) != 1:
+        raise ConfigError("Give one benchmark file, or --table with result files.")
+    plan = plan_benchmark(
+        paths[0],
+        out or Path("runs/benchmark"),
+        methods=_names(methods),
+        data=_names(data),
+        seeds=seeds,
+        first_seed=first_seed,
+        settings=set_ or [],
+    )
+    _run(plan, jobs, device, results)
+
+
+def ablate(
+    recipes: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[RECIPE...]", help="Default all of recipes/ablations."),
+    ] = None,
+    full: Annotated[Path, typer.Option(help="The recipe that leaves nothing out.")] = Path(
+        "recipes/zhanglab.toml"
+    ),
+    seeds: Seeds = 3,
+    first_seed: FirstSeed = 0,
+    set_: Settings = None,
+    jobs: Jobs = 1,
+    device: DeviceOption = "auto",
+    out: Annotated[Path, typer.Option(help="Folder of runs and tables.")] = Path("runs/ablations"),
+    results: Results = None,
+) -> None:
+    """Run recipes that leave something out against the full one, beside the paper's Table 2."""
+    chosen = recipes or sorted(ABLATIONS.glob("*.toml"))
+    if not chosen:
+        raise ConfigError(f"There is no recipe in {ABLATIONS}; name some.")
+    plan = plan_ablation(
+        chosen, full, out, seeds=seeds or 3, first_seed=first_seed, settings=set_ or []
+    )
+    _run(plan, jobs, device, results)
+
+
+def _run(plan: Plan, jobs: int, device: Device, results: Path | None) -> None:
+    errors = Console(stderr=True)
+    try:
+        with LiveTable(errors) as watch:
+            table = run_benchmark(plan, jobs=jobs, device=device, watch=watch)
+    except KeyboardInterrupt:
+        errors.print("Interrupted; the same command goes on.")
+        sys.exit(130)
+    if results is not None:
+        keep_results(plan, results)
+    _print(table, None)
+    errors.print(f"Tables: {plan.out}/table.md, .csv, .json, .html", highlight=False)
+    if table.failures:
+        raise typer.Exit(1)
+
+
+def _print(table: BenchmarkTable, out: Path | None) -> None:
+    sys.stdout.write(table.markdown())
+    if out is not None:
+        table.write(out)
+
+
+def _names(text: str) -> Sequence[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
