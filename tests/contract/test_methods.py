@@ -130,7 +130,7 @@ def backbone_weights() -> str:
 def fitted(name: str, task: Task) -> Method:
     method = small(name)
     assert steps(method) <= MOST_STEPS, f"give {name} a shorter training in SMALL"
-    store, config = ImageStore(task.train, "cpu"), TrainConfig(augment=None)
+    store, config = ImageStore(task.train, "cpu"), TrainConfig(augment=False)
     train(method, store, config, seed=0, engine=Engine("cpu"), monitor=Silent())
     return method
 

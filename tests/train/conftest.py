@@ -1,0 +1,93 @@
+"""A SQUID small enough to be trained in a second, and monitors that look on."""
+
+import copy
+
+import pytest
+import torch
+
+from squid.data.cache import ImageStore
+from squid.methods import METHODS, build
+from squid.train import Engine, TrainConfig, train
+
+SMALL = {
+    "squid": {
+        "size": 32,
+        "width": 4,
+        "depth": 3,
+        "slots": 8,
+        "matrix_slots": 8,
+        "heads": 2,
+        "discriminator_width": 4,
+        "batch_size": 4,
+        "epochs": 3,
+    },
+    "salad": {"size": 32, "batch_size": 4, "epochs": 2, "width": 4},
+    "panda": {"size": 32, "batch_size": 4, "epochs": 2, "backbone": {"weights": "random"}},
+    "mnad": {"size": 32, "batch_size": 4, "epochs": 2, "channels": (4, 8, 8, 8)},
+}
+
+
+class Watcher:
+    """Keeps what it is told; states are copied, because training goes on in the same tensors."""
+
+    def __init__(self):
+        self.epochs, self.states, self.snapshots = [], [], []
+
+    def progress(self, now): ...
+
+    def epoch(self, done):
+        self.epochs.append(done)
+
+    def snapshot(self, epoch):
+        self.snapshots.append(epoch)
+
+    def save(self, state):
+        self.states.append(copy.deepcopy(state))
+
+
+@pytest.fixture
+def watcher():
+    return Watcher()
+
+
+@pytest.fixture
+def new_watcher():
+    return Watcher
+
+
+@pytest.fixture(scope="session")
+def store():
+    generator = torch.Generator().manual_seed(1)
+    pixels = torch.randint(0, 256, (13, 1, 32, 32), dtype=torch.uint8, generator=generator)
+    return ImageStore(pixels, "cpu")
+
+
+@pytest.fixture(scope="session")
+def make():
+    """make(name, seed, **settings): an untrained method."""
+
+    def make(name="squid", seed=0, **settings):
+        torch.manual_seed(seed)
+        return build(METHODS[name].Config(**{"name": name} | SMALL[name] | settings))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def trained(make, store):
+    """trained(...): the method after a training on the CPU."""
+
+    def trained(method=None, *, monitor=None, seed=0, state=None, **config):
+        method = method or make(seed=seed)
+        train(
+            method,
+            store,
+            TrainConfig(**config),
+            seed=seed,
+            engine=Engine("cpu"),
+            monitor=monitor or Watcher(),
+            state=state,
+        )
+        return method
+
+    return trained

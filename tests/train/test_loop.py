@@ -1,0 +1,190 @@
+"""A training repeats itself, goes on where it stopped, and stops where it must."""
+
+import math
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+import torch
+
+from squid.errors import ConfigError, DivergedError
+from squid.train import Interrupted
+
+
+def weights(method):
+    return {name: value.clone() for name, value in method.state_dict().items()}
+
+
+def differing(a, b):
+    """Names of the entries that are not bitwise equal."""
+    assert a.keys() == b.keys()
+    return [name for name in a if not torch.equal(a[name], b[name])]
+
+
+def interrupt_at(method, step):
+    """Ctrl-C during that step of the training."""
+    stages, calls = method.stages, [0]
+
+    def spied():
+        (stage,) = stages()
+
+        def after():
+            if stage.after is not None:
+                stage.after()
+            calls[0] += 1
+            if calls[0] == step:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        return (replace(stage, after=after),)
+
+    method.stages = spied
+    return method
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(trained):
+    return weights(trained())
+
+
+def test_the_same_seed_gives_the_same_weights(trained, uninterrupted):
+    assert differing(weights(trained()), uninterrupted) == []
+
+
+def test_another_seed_gives_other_weights(trained, make, uninterrupted):
+    """Of the draws alone: the first weights are the same."""
+    other = weights(trained(make(seed=0), seed=1))
+    assert "encoder.enter.enter.0.weight" in differing(other, uninterrupted)
+
+
+@pytest.mark.parametrize("step", [1, 4, 5, 6, 9])
+def test_an_interrupted_training_goes_on_to_the_same_weights(
+    trained, make, uninterrupted, new_watcher, step
+):
+    """13 images in batches of 4 without the rest make 3 steps an epoch: 3, 6 and 9 are the last of
+    one."""
+    first, second = new_watcher(), new_watcher()
+    with pytest.raises(Interrupted):
+        trained(interrupt_at(make(), step), monitor=first)
+    state = first.states[-1]
+    assert (state["epoch"], state["step"]) == divmod(step, 3)
+    resumed = trained(make(seed=5), monitor=second, state=state)
+    assert differing(weights(resumed), uninterrupted) == []
+    assert [e.epoch for e in first.epochs + second.epochs] == [1, 2, 3]
+
+
+def test_losses_of_an_interrupted_epoch_are_whole(trained, make, new_watcher):
+    whole, first, second = new_watcher(), new_watcher(), new_watcher()
+    trained(monitor=whole)
+    with pytest.raises(Interrupted):
+        trained(interrupt_at(make(), 5), monitor=first)
+    trained(make(), monitor=second, state=first.states[-1])
+    assert second.epochs[0].losses == pytest.approx(dict(whole.epochs[1].losses), rel=1e-12)
+
+
+def test_the_state_is_loaded_weights_only(trained, watcher, tmp_path):
+    trained(monitor=watcher)
+    torch.save(watcher.states[-1], tmp_path / "state.pt")
+    torch.load(tmp_path / "state.pt", weights_only=True)
+
+
+def spoil_at(method, step):
+    """A loss that is not a number from that step on."""
+    stages, calls = method.stages, [0]
+
+    def spoiled():
+        (stage,) = stages()
+        first, *rest = stage.objectives
+
+        def loss(batch, shared):
+            calls[0] += 1
+            terms = first.loss(batch, shared)
+            return {k: v * math.nan for k, v in terms.items()} if calls[0] >= step else terms
+
+        return (replace(stage, objectives=(replace(first, loss=loss), *rest)),)
+
+    method.stages = spoiled
+    return method
+
+
+def test_a_loss_that_is_not_a_number_stops_and_keeps_the_last_good_state(trained, make, watcher):
+    with pytest.raises(DivergedError, match=r"discriminator.* is nan in epoch 2 of 'train'"):
+        trained(spoil_at(make(), 5), monitor=watcher, save_minutes=0.0)
+    assert [(s["epoch"], s["step"]) for s in watcher.states] == [(1, 0)]
+    assert all(torch.isfinite(v).all() for v in watcher.states[-1]["method"].values())
+    assert [e.epoch for e in watcher.epochs] == [1]
+
+
+def test_an_interrupt_after_a_bad_loss_saves_nothing(trained, make, watcher):
+    method = interrupt_at(spoil_at(make(), 4), 5)
+    with pytest.raises(Interrupted):
+        trained(method, monitor=watcher, save_minutes=0.0)
+    assert [(s["epoch"], s["step"]) for s in watcher.states] == [(1, 0)]
+
+
+@pytest.mark.parametrize(("drop_last", "sizes"), [(True, [4, 4, 4]), (False, [4, 4, 4, 1])])
+def test_the_last_batch(make, trained, drop_last, sizes):
+    method, seen = make(drop_last=drop_last, epochs=1), []
+    noise = method.noise
+
+    def spied(b):
+        seen.append(b)
+        return noise(b)
+
+    method.noise = spied
+    trained(method)
+    assert seen == sizes
+
+
+def test_more_images_than_a_batch_are_needed(make, trained):
+    with pytest.raises(ConfigError, match=r"13 training images do not fill one batch of 14"):
+        trained(make(batch_size=14))
+
+
+def test_a_snapshot_scores_a_fitted_method(make, trained, store):
+    """Banks and Gaussians are empty until they are fitted."""
+    method, scores = make("panda"), []
+
+    class Scorer:
+        def progress(self, now): ...
+        def epoch(self, done): ...
+        def save(self, state): ...
+
+        def snapshot(self, epoch):
+            assert not method.training
+            with torch.no_grad():
+                scores.append(method.score(store.batch(torch.arange(3))))
+
+    trained(method, monitor=Scorer(), snapshot_every=1)
+    assert len(scores) == 2
+    assert all(torch.isfinite(s).all() for s in scores)
+    assert not torch.equal(*scores)
+
+
+@pytest.mark.parametrize("name", ["salad", "mnad", "squid"])
+def test_snapshots_change_nothing(make, trained, name):
+    """What `finalize` writes may be what training reads, such as SALAD's running centre."""
+    with_snapshots = trained(make(name), snapshot_every=1)
+    without = trained(make(name))
+    assert differing(weights(with_snapshots), weights(without)) == []
+
+
+def test_snapshots_come_at_their_epochs_and_at_the_end(make, trained, watcher):
+    trained(make(epochs=5), monitor=watcher, snapshot_every=2)
+    assert watcher.snapshots == [2, 4, 5]
+
+
+def test_an_epoch_says_what_it_came_to(trained, watcher):
+    trained(monitor=watcher)
+    first = watcher.epochs[0]
+    assert (first.stage, first.epoch, first.epochs, first.step, first.steps) == (
+        "train",
+        1,
+        3,
+        3,
+        3,
+    )
+    assert first.rates.keys() == {"discriminator", "generator"}
+    assert {name.split(".")[0] for name in first.losses} == {"discriminator", "generator"}
+    assert all(map(math.isfinite, first.losses.values()))
+    assert first.images_per_second > 0
