@@ -142,7 +142,7 @@ def _parameter(name: str, hint: Any, default: Any) -> tuple[str, str, str]:
         shown = " ".join([declared[0], *filter(None, [info.metavar or _choices(kind)])])
     else:
         shown = info.metavar or name.upper()
-    plain = default in (None, False, inspect.Parameter.empty)
+    plain = default is None or default is False or default in ("", inspect.Parameter.empty)
     value = "" if plain else f"`{getattr(default, 'value', default)}`"
     return f"`{shown}`".replace("|", "\\|"), value, _flat(info.help)
 
