@@ -7,7 +7,7 @@ from typing import Self
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from squid.benchmark.runner import Standing, Status
 
@@ -43,7 +43,8 @@ class LiveTable:
 
 def standing_table(standings: Sequence[Standing]) -> Table:
     done = sum(standing.status in ("done", "failed") for standing in standings)
-    table = Table("run", "", "AUC", "seconds", "", title=f"{done} of {len(standings)} runs")
+    name = Column("run", no_wrap=True)
+    table = Table(name, "", "AUC", "seconds", "", title=f"{done} of {len(standings)} runs")
     for standing in standings:
         table.add_row(
             standing.cell.name,

@@ -14,6 +14,7 @@ from squid.benchmark.cell import Result
 from squid.controls import control_scores
 from squid.data.splits import Splits
 from squid.errors import DataError
+from squid.methods import METHODS
 from squid.metrics import PAPER, evaluate
 
 SHOWN = ("auc", "accuracy", "f1")
@@ -142,7 +143,7 @@ def read_controls(measured: Mapping[str, Any]) -> list[Control]:
 
 
 def read_results(paths: Iterable[Path]) -> tuple[list[Result], list[Control]]:
-    """Results and controls from JSON files, or from all of them in a folder."""
+    """Results, in the paper's order, and controls from JSON files or folders of them."""
     results: list[Result] = []
     controls: list[Control] = []
     for path in _files(paths):
@@ -151,6 +152,8 @@ def read_results(paths: Iterable[Path]) -> tuple[list[Result], list[Control]]:
             controls += read_controls(found)
         else:
             results.append(found)
+    order = {name: place for place, name in enumerate(METHODS)}
+    results.sort(key=lambda r: (r["section"], order.get(r["row"], len(order)), r["row"], r["seed"]))
     if not results:
         raise DataError("No result was given; name result JSON files or folders that hold some.")
     return results, controls

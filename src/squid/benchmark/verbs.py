@@ -23,7 +23,7 @@ from squid.train.engine import Device
 
 ABLATIONS = Path("recipes/ablations")
 
-Chosen = Annotated[str, typer.Option(metavar="A,B", help="Only these, by name.")]
+Chosen = Annotated[str | None, typer.Option(metavar="A,B", help="Only these, by name.")]
 Seeds = Annotated[int | None, typer.Option(min=1, help="How many; default as the recipe says.")]
 FirstSeed = Annotated[int, typer.Option(min=0, help="Seeds count up from it.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Runs at the same time.")]
@@ -45,8 +45,8 @@ def benchmark(
     table: Annotated[
         bool, typer.Option("--table", help="Make the table of results; nothing is trained.")
     ] = False,
-    methods: Chosen = "",
-    data: Chosen = "",
+    methods: Chosen = None,
+    data: Chosen = None,
     seeds: Seeds = None,
     first_seed: FirstSeed = 0,
     set_: Settings = None,
@@ -126,5 +126,5 @@ def _print(table: BenchmarkTable, out: Path | None) -> None:
         table.write(out)
 
 
-def _names(text: str) -> Sequence[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+def _names(text: str | None) -> Sequence[str]:
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
