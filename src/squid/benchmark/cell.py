@@ -4,6 +4,7 @@ import json
 import resource
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from squid.benchmark.measures import backbone, parameters, planned_steps, publis
 from squid.benchmark.plan import Cell
 from squid.benchmark.protocols import SELECTION, Reading, readings, snapshot_aucs, wobble
 from squid.calibration import calibrate
+from squid.config import parse
 from squid.data.splits import Splits
 from squid.detector import Detector
-from squid.errors import RunError
+from squid.errors import ConfigError, RunError
 from squid.experiments import evaluate_run, summarise, train_run
 from squid.metrics import PAPER, normals
 from squid.recipe import Recipe
@@ -37,11 +39,19 @@ Result = dict[str, Any]
 def finished(cell: Cell) -> bool:
     """Whether the cell has its result; one of another recipe is refused, not taken for it."""
     result = read_result(cell.folder)
-    if result is not None and result["recipe"] != plain(cell.recipe):
+    if result is not None and not _same(result["recipe"], cell.recipe):
         raise RunError(
             f"{cell.folder} holds the result of another recipe; remove it or choose another --out."
         )
     return result is not None
+
+
+def _same(values: Mapping[str, Any], recipe: Recipe) -> bool:
+    """Whether a kept recipe says the same; a key that came into being since has its default."""
+    try:
+        return parse(Recipe, values, "result") == recipe
+    except ConfigError:
+        return False
 
 
 def read_result(folder: Path) -> Result | None:
@@ -76,7 +86,7 @@ def run_cell(cell: Cell, *, device: Device = "auto", monitor: Monitor | None = N
 
 def _begun(run: Run, recipe: Recipe) -> bool:
     """Whether there is something to go on with; what another recipe began is replaced."""
-    return (run.path / "resume.pt").is_file() and plain(run.recipe) == plain(recipe)
+    return (run.path / "resume.pt").is_file() and run.recipe == recipe
 
 
 def _measured(cell: Cell, run: Run, splits: Splits, device: Device) -> Result:
@@ -92,7 +102,7 @@ def _measured(cell: Cell, run: Run, splits: Splits, device: Device) -> Result:
         "data": cell.recipe.data.name,
         "seed": cell.recipe.seed,
         "fingerprint": splits.fingerprint,
-        "recipe": plain(cell.recipe),
+        "recipe": cell.recipe.model_dump(mode="json"),
         "command": cell.command,
         **{key: environment[key] for key in ("version", "commit", "torch", "device")},
         "steps": {
@@ -182,9 +192,3 @@ def _peak_bytes(device: torch.device) -> int:
 
 def _rounded(scores: NDArray[np.float64]) -> list[float]:
     return [float(f"{score:.{DIGITS}g}") for score in scores]
-
-
-def plain(recipe: Recipe) -> dict[str, Any]:
-    """As JSON gives it back."""
-    values: dict[str, Any] = json.loads(json.dumps(recipe.model_dump(mode="json")))
-    return values

@@ -59,6 +59,17 @@ class Cell:
     def name(self) -> str:
         return f"{self.section}/{self.row}/seed-{self.recipe.seed}"
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """All of it in terms of JSON, for another process."""
+        recipe = self.recipe.model_dump(mode="json")
+        return {**vars(self), "recipe": recipe, "folder": str(self.folder)}
+
+    @classmethod
+    def revived(cls, values: Mapping[str, Any]) -> "Cell":
+        recipe = parse(Recipe, values["recipe"], values["command"])
+        return cls(**{**values, "recipe": recipe, "folder": Path(values["folder"])})
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -13,7 +13,6 @@ from typing import Literal
 
 from squid.benchmark.cell import finished, read_result
 from squid.benchmark.plan import Cell, Plan
-from squid.benchmark.worker import to_json
 from squid.train.engine import Device
 
 FAILURE = "failure.json"
@@ -92,7 +91,7 @@ def _start(standing: Standing, device: Device) -> Standing:
         )  # fmt: skip
     assert process.stdin is not None
     with process.stdin as given:
-        given.write(to_json(standing.cell, device))
+        json.dump({"cell": standing.cell.values, "device": device}, given)
     standing.process, standing.status, standing.began = process, "running", time.monotonic()
     return standing
 

@@ -1,0 +1,381 @@
+"""Benchmarks: protocols, plans, running and resuming cells, and the tables that come of them."""
+
+import csv
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from squid.benchmark import plan_ablation, plan_benchmark, table_of_results
+from squid.benchmark.cell import RESULT, finished, read_result, run_cell
+from squid.benchmark.measures import backbone, planned_steps, published_steps
+from squid.benchmark.protocols import pick_snapshot, readings, snapshot_aucs, wobble
+from squid.benchmark.summary import Spread, published, summarise_results
+from squid.cli import app
+from squid.errors import ConfigError, DataError, RunError
+from squid.methods.cutpaste import CutPasteConfig
+from squid.methods.f_anogan import FAnoganConfig
+from squid.methods.memae import MemAEConfig
+from squid.methods.padim import PadimConfig
+from squid.metrics import auc
+from squid.run import Run
+
+ROOT = Path(__file__).resolve().parents[1]
+TINY = """
+title = "Tiny"
+seeds = 2
+
+[train]
+augment = { shift = 0.0, scale = [1.0, 1.0] }
+
+[rows.auto_encoder]
+method = { channels = [4, 8], hidden = 16, latent = 4, epochs = 1, batch_size = 999 }
+
+[rows.memae]
+method = { channels = [8, 8], slots = 10, threshold = 0.1, epochs = 4 }
+train = { snapshot_every = 1 }
+
+[rows.squid]
+method = { grid = 3, width = 4, depth = 3, merge_level = 1, decoder_memory = "patch", epochs = 1 }
+
+[sections.digits]
+method = { size = 48 }
+data = { name = "digitanatomy", train = 32, validation = 10, test = 12 }
+
+[sections.digits.change.squid]
+method = { slots = 10, matrix_slots = 10, discriminator_width = 4, heads = 2, grid = 3, k = 5 }
+
+[sections.elsewhere]
+rows = ["memae"]
+data = { name = "digitanatomy", train = 99 }
+method = { size = 48, slots = 20 }
+"""
+
+
+@pytest.fixture(scope="session")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recipes") / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+# Protocols, on made-up scores: two normal and two anomalous images, four snapshots.
+
+LABELS = np.array([0, 0, 1, 1])
+VALIDATION = np.array(
+    [[0, 1, 2, 3], [0, 2, 1, 3], [0, 1, 2, 3], [3, 2, 1, 0]], dtype=np.float64
+)  # AUC 1, 0.75, 1, 0
+TEST = np.array([[0, 1, 2, 3], [3, 2, 1, 0], [1, 5, 2, 9], [4, 4, 4, 4]], dtype=np.float64)
+SNAPSHOTS = {"epochs": np.array([10, 20, 30, 40]), "validation": VALIDATION, "test": TEST}
+
+
+def test_each_protocol_reads_its_snapshots() -> None:
+    found = readings(SNAPSHOTS, LABELS)
+    assert list(found) == ["last", "paper", "snapshots"]
+    assert found["last"].epoch == 40
+    np.testing.assert_array_equal(found["last"].test, [4, 4, 4, 4])
+    assert found["paper"].epoch == 30, "the latest of the best, not the first"
+    np.testing.assert_array_equal(found["paper"].test, [1, 5, 2, 9])
+    assert found["snapshots"].epoch is None
+    np.testing.assert_array_equal(found["snapshots"].test, [2, 3, 2.25, 4])
+    np.testing.assert_array_equal(found["snapshots"].validation, [0.75, 1.5, 1.5, 2.25])
+
+
+def test_only_the_papers_protocol_sees_labels() -> None:
+    right, wrong = readings(SNAPSHOTS, LABELS), readings(SNAPSHOTS, 1 - LABELS)
+    for name in ("last", "snapshots"):
+        np.testing.assert_array_equal(right[name].test, wrong[name].test)
+    assert wrong["paper"].epoch == 40
+
+
+@pytest.mark.parametrize(
+    ("aucs", "place"),
+    [
+        ([0.80, 0.90, 0.896, 0.89], 2),  # within half a point of the best so far
+        ([0.90, 0.895, 0.894], 1),  # exactly half a point counts
+        ([0.899, 0.90, 0.898, 0.95, 0.90], 3),  # near the best of then, not of now
+        ([0.5], 0),
+        ([0.7, 0.6, 0.5], 0),
+    ],
+)
+def test_the_authors_rule_takes_the_latest_near_the_best(aucs: list[float], place: int) -> None:
+    assert pick_snapshot(aucs) == place
+
+
+def test_the_best_is_that_of_all_epochs_before() -> None:
+    """Small steps down do not add up: each is measured from the best, not from the last kept."""
+    assert pick_snapshot([0.900, 0.897, 0.894]) == 1
+
+
+def test_wobble_is_the_range_over_the_last_fifth() -> None:
+    epochs = list(range(10, 110, 10))
+    aucs = [0.1, 0.9, 0.1, 0.9, 0.1, 0.9, 0.1, 0.99, 0.80, 0.83]
+    assert wobble(epochs, aucs) == pytest.approx(0.03)
+    assert snapshot_aucs(TEST, LABELS) == [1.0, 0.0, 0.75, 0.5]
+
+
+# Plans
+
+
+def test_what_is_nearer_wins(recipe: Path, tmp_path: Path) -> None:
+    plan = plan_benchmark(recipe, tmp_path)
+    assert plan.sections == ("digits", "elsewhere")
+    memae = {cell.section: cell.recipe for cell in plan.cells if cell.row == "memae"}
+    assert memae["digits"].method.slots == 10  # type: ignore[attr-defined]
+    assert memae["elsewhere"].method.slots == 20  # type: ignore[attr-defined]
+    assert memae["digits"].train.snapshot_every == 1
+    assert memae["digits"].train.augment is not None
+    assert memae["digits"].train.augment.shift == 0
+    assert {cell.recipe.seed for cell in plan.cells} == {0, 1}
+    assert plan.cells[0].folder == tmp_path / "digits" / "auto_encoder" / "seed-0"
+
+
+def test_rows_sections_and_seeds_can_be_chosen(recipe: Path, tmp_path: Path) -> None:
+    plan = plan_benchmark(
+        recipe, tmp_path, methods=["memae"], data=["digits"], seeds=1, first_seed=7,
+        settings=["method.epochs=3"],
+    )  # fmt: skip
+    assert [cell.name for cell in plan.cells] == ["digits/memae/seed-7"]
+    assert plan.cells[0].recipe.method.epochs == 3  # type: ignore[attr-defined]
+    assert plan.cells[0].command.endswith(
+        "--set method.epochs=3 --data digits --methods memae --seeds 1 --first-seed 7"
+    )
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"methods": ["memea"]}, "no row 'memea'; did you mean 'memae'"),
+        ({"data": ["digit"]}, "no section 'digit'; did you mean 'digits'"),
+        ({"data": ["elsewhere"], "methods": ["squid"]}, "No section"),
+        ({"settings": ["method.nothing=1"]}, "digits/auto_encoder: method: unknown key"),
+    ],
+)
+def test_wrong_choices_are_refused(
+    recipe: Path, tmp_path: Path, choice: dict[str, list[str]], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan_benchmark(recipe, tmp_path, **choice)  # type: ignore[arg-type]
+
+
+def test_the_papers_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows of the paper's table, each within its schedule, and its seven on CheXpert."""
+    plan = plan_benchmark(ROOT / "recipes" / "benchmark.toml", tmp_path, seeds=1)
+    rows = {section: [cell.row for cell in plan.of(section)] for section in plan.sections}
+    assert [row for row in rows["zhanglab"] if published("zhanglab", row)] == rows["zhanglab"]
+    assert len(rows["zhanglab"]) == 15
+    assert all(published("chexpert", row) for row in rows["chexpert"])
+    assert len(rows["chexpert"]) == 7
+    assert {"squid", "memae"} <= set(rows["digitanatomy"])
+
+
+def test_an_ablation_puts_the_full_recipe_first(tmp_path: Path) -> None:
+    recipes = sorted((ROOT / "recipes" / "ablations").glob("*.toml"))
+    plan = plan_ablation(recipes, ROOT / "recipes" / "zhanglab.toml", tmp_path, seeds=2)
+    rows = list(dict.fromkeys(cell.row for cell in plan.cells))
+    assert rows == ["full", *(path.stem for path in recipes)]
+    assert len(plan.cells) == 2 * len(rows)
+    assert published("ablations", "no-space-aware")["auc"] == Spread(77.6, 0.5)
+    unpublished = [row for row in rows if not published("ablations", row)]
+    assert unpublished == ["patch-decoder-memory"]
+
+
+# What a table says beside the metrics
+
+
+def test_steps_run_and_published() -> None:
+    assert planned_steps(MemAEConfig(size=32, epochs=3), images=100) == 3 * 7
+    assert published_steps(MemAEConfig(size=32, epochs=3), images=100) == 100 * 7
+    short = FAnoganConfig(size=32, width=4, steps=20, encoder_steps=10)
+    assert planned_steps(short, images=100) == 30
+    assert published_steps(short, images=100) == 150_000
+    assert published_steps(CutPasteConfig(width=4, steps=5), images=9) == 65_536
+    assert published_steps(PadimConfig(size=32), images=100) == 0
+
+
+def test_a_random_backbone_is_called_so() -> None:
+    assert backbone(PadimConfig()) == "vgg16, random backbone"
+    trained = PadimConfig.model_validate({"backbone": {"weights": "vgg16.safetensors"}})
+    assert backbone(trained) == "vgg16, pretrained"
+    assert backbone(MemAEConfig()) is None
+
+
+# Running
+
+
+@pytest.fixture(scope="session")
+def ran(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both seeds of all rows of one section by the command line; one row must fail."""
+    out = tmp_path_factory.mktemp("runs") / "bench"
+    result = CliRunner().invoke(
+        app, command(recipe, out, "--jobs", "2", "--results", f"{out}-kept")
+    )
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code == 1, result.output
+    return out
+
+
+def command(recipe: Path, out: Path, *options: str) -> list[str]:
+    where = ["--data", "digits", "--out", str(out), "--device", "cpu"]
+    return ["benchmark", str(recipe), *where, *options]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    """For the processes of the cells too."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+
+
+@pytest.mark.slow
+def test_failures_are_recorded_and_the_rest_goes_on(ran: Path) -> None:
+    failure = json.loads((ran / "digits/auto_encoder/seed-1/failure.json").read_text())
+    assert failure["exit"] == 2
+    assert failure["error"].startswith("32 training images do not fill one batch of 999")
+    for row in ("memae", "squid"):
+        for seed in (0, 1):
+            assert read_result(ran / "digits" / row / f"seed-{seed}") is not None
+    assert "999" in (ran / "table.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_result_says_how_it_was_made(ran: Path) -> None:
+    folder = ran / "digits" / "memae" / "seed-1"
+    result = read_result(folder)
+    assert result is not None
+    assert result["seed"] == result["recipe"]["seed"] == 1
+    assert result["steps"] == {"run": 4 * 2, "published": 100 * 2}
+    assert result["fingerprint"] == Run(folder).environment["data"]
+    assert result["peak_bytes"] > 0
+    assert result["parameters"] == sum(
+        values.numel() for values in Run(folder).load_method().parameters()
+    )
+    assert list(result["protocols"]) == ["last", "paper", "snapshots"]
+    for name, judged in result["protocols"].items():
+        value = auc(result["scores"][name], result["scores"]["label"])
+        assert judged["paper"]["metrics"]["auc"]["value"] == pytest.approx(value, abs=1e-3)
+        assert judged["normals"]["metrics"]["threshold"]["rule"] == "normals"
+        assert judged["paper"]["metrics"]["threshold"]["rule"] == "paper"
+    snapshots = Run(folder).snapshots
+    assert snapshots is not None
+    np.testing.assert_allclose(result["scores"]["snapshots"], snapshots["test"].mean(0), rtol=1e-4)
+    assert result["snapshots"]["epochs"] == [1, 2, 3, 4]
+
+
+@pytest.mark.slow
+def test_tables_parse(ran: Path) -> None:
+    records = list(csv.DictReader((ran / "table.csv").read_text().splitlines()))
+    values = json.loads((ran / "table.json").read_text())
+    assert [record["row"] for record in records] == [row["row"] for row in values["rows"]]
+    assert [row["row"] for row in values["rows"]].count("memae") == 3
+    assert sum(row["protocol"] == "control" for row in values["rows"]) == 4
+    assert {failure["cell"] for failure in values["failures"]} == {
+        "digits/auto_encoder/seed-0", "digits/auto_encoder/seed-1",
+    }  # fmt: skip
+    squid = next(row for row in values["rows"] if row["row"] == "squid")
+    results = [read_result(ran / "digits" / "squid" / f"seed-{seed}") for seed in (0, 1)]
+    aucs = [100 * r["protocols"]["last"]["paper"]["metrics"]["auc"]["value"] for r in results if r]
+    assert squid["auc"] == pytest.approx(np.mean(aucs))
+    assert squid["auc_std"] == pytest.approx(np.std(aucs, ddof=1))
+    page = (ran / "table.html").read_text()
+    assert page.count("<tr>") == 1 + len(records)
+    assert "control: pixel kNN" in page
+
+
+@pytest.mark.slow
+def test_the_sheet_shows_what_draws(ran: Path) -> None:
+    svg = ElementTree.parse(ran / "figures" / "digitanatomy.svg").getroot()
+    assert svg.tag.endswith("svg")
+    assert "figure-digitanatomy" in (ran / "table.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_second_call_trains_nothing(ran: Path, recipe: Path) -> None:
+    results = sorted(ran.rglob(RESULT))
+    before = [(path, path.stat().st_mtime_ns) for path in results]
+    made = CliRunner().invoke(app, command(recipe, ran, "--methods", "memae,squid"))
+    assert made.exit_code == 0, made.output
+    assert len(before) == 4
+    assert [(path, path.stat().st_mtime_ns) for path in sorted(ran.rglob(RESULT))] == before
+
+
+@pytest.mark.slow
+def test_kept_results_make_the_same_table(ran: Path) -> None:
+    kept = Path(f"{ran}-kept")
+    assert len(list(kept.glob("*.json"))) == 5
+    made = CliRunner().invoke(app, ["benchmark", "--table", str(kept)])
+    assert made.exit_code == 0, made.output
+    table = [line for line in (ran / "table.md").read_text().splitlines() if line.startswith("| ")]
+    assert [line for line in made.output.splitlines() if line.startswith("| ")] == table
+    assert table_of_results([kept]).records()[0]["row"] == "memae"
+
+
+@pytest.mark.slow
+def test_a_result_of_another_recipe_is_not_taken(ran: Path, recipe: Path, tmp_path: Path) -> None:
+    plan = plan_benchmark(
+        recipe, ran, data=["digits"], methods=["memae"], settings=["method.epochs=2"]
+    )
+    with pytest.raises(RunError, match="result of another recipe"):
+        finished(plan.cells[0])
+    result = json.loads((plan.cells[0].folder / RESULT).read_text())
+    del result["recipe"]["method"]["entropy_weight"]  # as one made before there was this key
+    later = tmp_path / "later"
+    later.mkdir()
+    (later / RESULT).write_text(json.dumps(result))
+    same = plan_benchmark(recipe, ran, data=["digits"], methods=["memae"]).cells[0]
+    assert finished(replace(same, folder=later))
+
+
+def test_a_begun_run_is_gone_on_with(recipe: Path, tmp_path: Path) -> None:
+    """Interrupted in training: the same result as one run through."""
+    choice = {"data": ["digits"], "methods": ["memae"], "settings": ["train.save_minutes=0"]}
+    whole = plan_benchmark(recipe, tmp_path / "whole", **choice).cells[0]  # type: ignore[arg-type]
+    parts = replace(whole, folder=tmp_path / "parts")
+    expected = run_cell(whole, device="cpu")
+    with pytest.raises(StopHere):
+        run_cell(parts, device="cpu", monitor=Stopper(parts.folder))
+    assert not finished(parts)
+    result = run_cell(parts, device="cpu")
+    assert result["scores"]["last"] == expected["scores"]["last"]
+    assert finished(parts)
+
+
+class StopHere(Exception):
+    """Raised in the middle of a training."""
+
+
+class Stopper:
+    """Lets a training save after its second epoch, and then stops it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.epochs = 0
+
+    def progress(self, now: object) -> None: ...
+
+    def epoch(self, done: object) -> None: ...
+
+    def snapshot(self, epoch: int) -> None:
+        self.epochs = epoch
+
+    def save(self, state: dict[str, object]) -> None:
+        if self.epochs == 2:
+            raise StopHere
+
+
+def test_unreadable_results_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    with pytest.raises(DataError, match="no result of a benchmark"):
+        table_of_results([tmp_path / "a.json"])
+    with pytest.raises(DataError, match="No result was given"):
+        table_of_results([])
+
+
+def test_spread_over_seeds() -> None:
+    assert f"{Spread.of([1.0, 2.0, 3.0]):.1f}" == "2.0 ± 1.0"
+    assert f"{Spread.of([2.0]):.1f}" == "2.0"
+    assert summarise_results([]) == []

@@ -1,0 +1,72 @@
+"""The trivial controls: what they measure, and what they reach on ZhangLab."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from squid.controls import CONTROLS, control_scores
+from squid.data import ZhangLab
+from squid.data.splits import ANOMALOUS, NORMAL, ImageSet, Splits
+from squid.metrics import auc
+
+
+def images(pixels: np.ndarray, labels: list[int], name: str) -> ImageSet:
+    tensor = torch.from_numpy(pixels.astype(np.uint8))[:, None]
+    return ImageSet(tensor, np.array(labels), tuple(f"{name}-{i}" for i in range(len(labels))))
+
+
+@pytest.fixture(scope="module")
+def made_up() -> Splits:
+    """Training images are multiples of one pattern; the test images are one of them, a brighter
+    flat one, and noise."""
+    rng = np.random.default_rng(0)
+    pattern = rng.integers(0, 100, (8, 8))
+    train = np.stack([pattern * factor for factor in (0.5, 0.8, 1.0, 1.5, 2.0)])
+    test = np.stack([pattern * 1.0, np.full((8, 8), 250), rng.integers(0, 256, (8, 8))])
+    few = images(train, [NORMAL] * 5, "train")
+    shown = images(test, [NORMAL, ANOMALOUS, ANOMALOUS], "test")
+    return Splits(few, few, shown, official=False)
+
+
+def test_each_control_is_what_its_name_says(made_up: Splits) -> None:
+    scores = control_scores(made_up)
+    assert list(scores) == list(CONTROLS)
+    pixels = made_up.test.pixels.flatten(1).double().numpy() / 255
+    np.testing.assert_allclose(scores["mean intensity"], pixels.mean(1), rtol=1e-5)
+    deviation = scores["minus standard deviation"]
+    np.testing.assert_allclose(deviation, -pixels.std(1), rtol=1e-5, atol=1e-6)
+    residual = scores["PCA-32 residual"]
+    assert residual[0] < 0.01 * residual[2], "a multiple of the pattern leaves nothing over"
+
+
+def test_neighbours_are_the_two_nearest_training_images(made_up: Splits) -> None:
+    train, test = (
+        part.pixels.flatten(1).double().numpy() / 255 for part in (made_up.train, made_up.test)
+    )
+    distances = np.sort(np.linalg.norm(test[:, None] - train[None], axis=2), axis=1)
+    expected = distances[:, :2].mean(1)
+    np.testing.assert_allclose(control_scores(made_up)["pixel kNN"], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_they_see_training_normals_only(made_up: Splits) -> None:
+    labels = [NORMAL] * 5 + [ANOMALOUS]
+    strange = np.concatenate([made_up.train.pixels[:, 0].numpy(), made_up.test.pixels[2].numpy()])
+    tainted = Splits(images(strange, labels, "t"), made_up.validation, made_up.test, official=False)
+    clean, other = control_scores(made_up), control_scores(tainted)
+    for name in CONTROLS:
+        np.testing.assert_array_equal(clean[name], other[name])
+
+
+def test_zhanglab(shared: Path) -> None:
+    """Measured before on the same test images with another draw of the training split."""
+    splits = ZhangLab(root=shared / "data" / "zhanglab128").load(128)
+    found = {n: 100 * auc(s, splits.test.labels) for n, s in control_scores(splits).items()}
+    expected = {
+        "mean intensity": 42.7,
+        "minus standard deviation": 66.2,
+        "PCA-32 residual": 40.6,
+        "pixel kNN": 52.2,
+    }
+    assert found == pytest.approx(expected, abs=1.5)
