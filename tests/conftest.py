@@ -18,3 +18,52 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no reference material at {folder} (set SQUID_SHARED)")
     return folder
+
+
+TINY = """
+title = "Digits in a second"
+
+[data]
+name = "digitanatomy"
+train = 24
+validation = 12
+test = 8
+
+[method]
+name = "squid"
+size = 48
+grid = 3
+width = 4
+depth = 3
+merge_level = 1
+decoder_memory = "patch"
+slots = 12
+matrix_slots = 8
+discriminator_width = 4
+batch_size = 8
+epochs = 2
+
+[train]
+snapshot_every = 1
+augment = false
+"""
+
+
+@pytest.fixture(scope="session")
+def tiny_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe that trains in a second."""
+    path = tmp_path_factory.mktemp("recipes") / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of that recipe, not to be written to."""
+    from squid.experiments import train_run
+    from squid.recipe import read_recipe
+    from squid.train import Engine
+
+    out = tmp_path_factory.mktemp("runs") / "tiny"
+    train_run(read_recipe(tiny_recipe), out, engine=Engine("cpu"))
+    return out

@@ -28,6 +28,7 @@ from squid.printing import (
     prediction_rows,
     print_csv,
     print_json,
+    print_line,
     show_calibration,
     show_metrics,
     show_predictions,
@@ -164,7 +165,9 @@ def train(
             folders = [folder]
     if engine.leads:
         for made in folders:
-            _say(f"Trained: [bold]{escaped(made)}[/]   next: squid evaluate {escaped(made)}")
+            print_line(
+                console, f"Trained: [bold]{escaped(made)}[/]   next: squid evaluate {escaped(made)}"
+            )
 
 
 @app.command()
@@ -252,7 +255,7 @@ def explain(
     """Draw where each image is anomalous: overlay PNGs beside the reconstruction."""
     detector = Detector.load(run, device=device.value)
     for path in write_overlays(detector, images, out, kind):
-        _say(escaped(path))
+        print_line(console, escaped(path))
 
 
 @app.command()
@@ -268,7 +271,7 @@ def report(
     """Write one self-contained HTML page about a run, or one that compares several."""
     with console.status("Drawing figures"):
         path = write_report(runs, out, device=device.value)
-    _say(f"Report: [bold]{escaped(path)}[/]")
+    print_line(console, f"Report: [bold]{escaped(path)}[/]")
 
 
 @app.command()
@@ -304,7 +307,9 @@ def convert(
     """Make a run folder from checkpoints of the authors' code (loaded weights-only)."""
     convert_run(generator, discriminator, out, overwrite=overwrite)
     shown = escaped(out)
-    _say(f"Converted: [bold]{shown}[/]   next: squid calibrate {shown} HEALTHY_IMAGES")
+    print_line(
+        console, f"Converted: [bold]{shown}[/]   next: squid calibrate {shown} HEALTHY_IMAGES"
+    )
 
 
 @app.command()
@@ -367,8 +372,3 @@ def _interruptible(again: str) -> Iterator[None]:
     except Interrupted:
         errors.print(f"Interrupted and saved. Go on with: {escaped(again)}", soft_wrap=True)
         sys.exit(130)
-
-
-def _say(text: str) -> None:
-    """A line that is not broken, so that commands and paths can be copied."""
-    console.print(text, highlight=False, soft_wrap=True)

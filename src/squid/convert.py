@@ -69,7 +69,8 @@ def _read(path: Path) -> Mapping[str, Any]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a file that is not a checkpoint may fail anywhere
-        raise DataError(f"{path} is not a state dict that can be loaded safely: {error}") from None
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise DataError(f"{path} is not a state dict that can be loaded safely: {reason}") from None
     if not isinstance(state, Mapping):
         raise DataError(f"{path} holds no state dict but a {type(state).__name__}.")
     return state

@@ -44,6 +44,11 @@ def escaped(text: object) -> str:
     return str(text).replace("[", r"\[")
 
 
+def print_line(console: Console, text: str) -> None:
+    """Not broken, so that paths and commands can be copied."""
+    console.print(text, highlight=False, soft_wrap=True)
+
+
 def show_splits(console: Console, recipe: Recipe, splits: Splits) -> None:
     """The table of the splits, with what the user should know of them."""
     title = f"{recipe.data.name}, {recipe.method.size} px"
@@ -52,9 +57,9 @@ def show_splits(console: Console, recipe: Recipe, splits: Splits) -> None:
         patients = "?" if row.patients is None else str(row.patients)
         table.add_row(row.split, str(row.normal), str(row.anomalous), patients)
     console.print(table)
-    console.print(f"fingerprint {splits.fingerprint}", highlight=False)
+    print_line(console, f"fingerprint {splits.fingerprint}")
     for warning in splits.warnings:
-        console.print(f"[yellow]note:[/] {escaped(warning)}", highlight=False)
+        print_line(console, f"[yellow]note:[/] {escaped(warning)}")
 
 
 def metric_rows(result: dict[str, Any]) -> list[tuple[str, float, float, float]]:
@@ -65,16 +70,17 @@ def metric_rows(result: dict[str, Any]) -> list[tuple[str, float, float, float]]
 
 def show_metrics(console: Console, run: Path, result: dict[str, Any]) -> None:
     """The tables of an evaluation."""
-    title = f"{escaped(run)}: {result['method']} on {result['data']}"
-    table = Table("metric", "%", "95 % interval", title=title, caption=_rule(result))
+    print_line(console, f"{escaped(run)}: {result['method']} on {result['data']}")
+    table = Table("metric", "%", "95 % interval")
     for name, value, low, high in metric_rows(result):
         table.add_row(name, _percent(value), _interval(low, high))
     console.print(table)
+    print_line(console, _rule(result))
     if result["findings"]:
         console.print(_findings(result["findings"]))
     for measures in result.get("digits", ()):
         console.print(_digits(measures))
-    console.print(f"Next: squid report {escaped(run)}", soft_wrap=True, highlight=False)
+    print_line(console, f"Next: squid report {escaped(run)}")
 
 
 def _rule(result: dict[str, Any]) -> str:
@@ -125,8 +131,8 @@ def show_predictions(console: Console, predictions: Sequence[Prediction]) -> Non
 
 
 def show_calibration(console: Console, run: Path, calibration: Calibration) -> None:
-    title = f"{escaped(run)}: {calibration.heldout} healthy images"
-    table = Table("false positives", "threshold", title=title)
+    print_line(console, f"{escaped(run)}: {calibration.heldout} healthy images")
+    table = Table("false positives", "threshold")
     for rate, threshold in calibration.thresholds.items():
         enough = "" if calibration.guaranteed(rate) else "  (too few images for this rate)"
         table.add_row(f"{rate:.0%}", f"{threshold:.4f}{enough}")

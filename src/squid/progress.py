@@ -84,7 +84,8 @@ class FileProgress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._progress.stop()
+        if self._task is not None:
+            self._progress.stop()
 
     def __call__(self, done: int, total: int) -> None:
         if total < self.FEW:

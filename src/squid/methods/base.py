@@ -22,9 +22,10 @@ class OptimizerConfig(Config):
     final_lr: float | None = None
     """Where the schedule ends; the same as `lr` when left out."""
     schedule: Literal["constant", "cosine", "halving", "poly"] = "constant"
-    """`halving` halves the rate every `period`; `poly` is (1 - progress) ** 0.9."""
+    """`halving` halves the rate every `period`; `poly` falls to zero as
+    (1 - progress) ** 0.9."""
     period: int | None = None
-    """Epochs until `final_lr` (cosine, poly) or between halvings; the stage's when left out."""
+    """Epochs until the end of a cosine or poly, or between halvings; the stage's when left out."""
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     momentum: float = 0.0
@@ -88,6 +89,8 @@ class Stage:
     steps: int | None = None
     drop_last: bool = True
     """Whether an incomplete last batch of an epoch is left out."""
+    epoch_steps: int | None = None
+    """The most steps an epoch has; the images beyond them wait for another epoch's order."""
     shared: Callable[[Batch, frozenset[str]], Shared] | None = None
     """One forward that several objectives use; it is told which of them are active in this step."""
     after: Callable[[], None] | None = None
@@ -127,12 +130,14 @@ class Method(nn.Module):
         for name, value in state.items():
             if name in own and own[name].numel() == 0:
                 own[name].data = torch.empty_like(value, device=own[name].device)
-        missing, unknown = self.load_state_dict(dict(state), strict=False)
-        wrong = unknown or [name for name in missing if not name.startswith(self.training_only)]
+        wrong = [n for n, value in state.items() if n not in own or own[n].shape != value.shape]
+        needed = [name for name in own if not name.startswith(self.training_only)]
+        wrong += [name for name in needed if name not in state]
         if wrong:
             raise RunError(
                 f"The weights do not belong to this recipe: '{wrong[0]}' does not match."
             )
+        self.load_state_dict(dict(state), strict=False)
 
     def begin(self, images: int) -> None:
         """Told, before `stages()`, how many training images there are."""

@@ -1,0 +1,346 @@
+"""Every verb through the command: what it prints, and one sentence and exit code 2 for a
+mistake."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from squid import cli
+
+SQUID = Path(sys.executable).with_name("squid")
+VERBS = {
+    "ablate": "ablation",
+    "benchmark": "method",
+    "calibrate": "thresholds",
+    "convert": "checkpoints",
+    "data": "splits",
+    "evaluate": "metric",
+    "explain": "anomalous",
+    "report": "HTML",
+    "score": "Score images",
+    "train": "Train a recipe",
+}
+
+
+@pytest.fixture
+def squid(monkeypatch, capsys):
+    """squid("verb", ...) -> exit code, stdout, stderr."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def squid(*words):
+        monkeypatch.setattr(sys, "argv", ["squid", *map(str, words)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code or 0
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return squid
+
+
+@pytest.fixture
+def refused(squid):
+    """refused("verb", ...): the one sentence it is refused with."""
+
+    def refused(*words):
+        code, out, err = squid(*words)
+        assert code == 2
+        assert "Traceback" not in out + err
+        assert err.startswith("squid: ")
+        assert err.count("\n") == 1
+        return err.removeprefix("squid: ").strip()
+
+    return refused
+
+
+@pytest.fixture
+def run(tiny_run, tmp_path):
+    """A copy that may be written to."""
+    return shutil.copytree(tiny_run, tmp_path / "run")
+
+
+@pytest.fixture
+def images(tmp_path):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for i in range(3):
+        pixels = rng.integers(0, 256, (60, 50), dtype=np.uint8)
+        PIL.Image.fromarray(pixels).save(folder / f"[bold]{i}.png")
+    return folder
+
+
+def test_the_installed_command_knows_its_version():
+    done = subprocess.run([SQUID, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0.1.0"
+
+
+def test_help_names_every_verb(squid):
+    code, out, _ = squid("--help")
+    assert code == 0
+    assert all(verb in out for verb in VERBS)
+    assert "not a medical device" in out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_says_what_it_does(squid, verb):
+    code, out, _ = squid(verb, "--help")
+    assert code == 0
+    assert VERBS[verb] in out
+
+
+def test_an_installed_command_prints_no_traceback(tmp_path):
+    done = subprocess.run(
+        [SQUID, "train", tmp_path / "none.toml"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == f"squid: There is no recipe {tmp_path / 'none.toml'}.\n"
+
+
+# Training
+
+
+def test_train_evaluate_and_report(squid, tiny_recipe, tmp_path):
+    run = tmp_path / "run"
+    code, out, _ = squid("train", tiny_recipe, "--out", run, "--device", "cpu")
+    assert code == 0
+    assert "fingerprint" in out
+    assert f"next: squid evaluate {run}" in out
+    code, out, _ = squid("evaluate", run, "--device", "cpu")
+    assert code == 0
+    assert "10% false positives on held-out healthy images" in out
+    code, out, _ = squid("report", run, "--device", "cpu")
+    assert code == 0
+    assert (run / "report.html").is_file()
+
+
+def test_several_seeds(squid, tiny_recipe, tmp_path):
+    words = ("--device", "cpu", "--seeds", "2", "--set", "method.epochs=1")
+    code, _, _ = squid("train", tiny_recipe, "--out", tmp_path / "runs", *words)
+    assert code == 0
+    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["seed-0", "seed-1"]
+
+
+def test_mistakes_in_training(refused, tiny_recipe, run, tmp_path):
+    out = ("--out", tmp_path / "new", "--device", "cpu")
+    assert "did you mean 'slots'?" in refused("train", tiny_recipe, *out, "--set", "method.slot=1")
+    assert "is not an override" in refused("train", tiny_recipe, *out, "--set", "method.slots")
+    assert "already holds a run" in refused("train", tiny_recipe, "--out", run)
+    assert "is already finished" in refused("train", "--resume", run)
+    assert "is not a run folder" in refused("train", "--resume", tmp_path)
+    assert "Give a recipe to train, or --resume" in refused("train")
+    assert "leave --set" in refused("train", "--resume", run, "--set", "method.slots=3")
+    assert "A graphed step needs a CUDA device" in refused(
+        "train", tiny_recipe, *out, "--step", "graphed"
+    )
+    assert (
+        "No CUDA device is here"
+        in refused("train", tiny_recipe, "--out", tmp_path / "gpu", "--device", "cuda")
+        if not torch.cuda.is_available()
+        else True
+    )
+
+
+def write_folder(root, splits):
+    rng = np.random.default_rng(0)
+    for place, count in splits.items():
+        (root / place).mkdir(parents=True)
+        for i in range(count):
+            pixels = rng.integers(0, 256, (48, 48), dtype=np.uint8)
+            PIL.Image.fromarray(pixels).save(root / place / f"{i}.png")
+
+
+@pytest.fixture
+def folder_recipe(tiny_recipe, tmp_path):
+    text = tiny_recipe.read_text()
+    method = text[text.index("[method]") :]
+    path = tmp_path / "folder.toml"
+    path.write_text(f'[data]\nname = "folder"\nroot = "{tmp_path / "own"}"\n{method}')
+    return path
+
+
+def test_anomalous_training_images_are_left_out_unless_asked_for(
+    squid, refused, folder_recipe, tmp_path
+):
+    write_folder(
+        tmp_path / "own",
+        {"train/normal": 12, "train/abnormal": 3, "test/normal": 2, "val/normal": 2},
+    )
+    code, out, _ = squid("data", folder_recipe, "--format", "json")
+    told = json.loads(out)
+    assert (code, told["splits"][0]["anomalous"]) == (0, 0)
+    assert "3 anomalous training images were left out." in told["warnings"]
+    asked = ("data", folder_recipe, "--format", "json", "--set")
+    _, out, _ = squid(*asked, "data.contamination=0.15")
+    assert json.loads(out)["splits"][0]["anomalous"] == 2
+    assert "needs 8 anomalous training images" in refused(*asked, "data.contamination=0.4")
+
+
+def test_an_empty_folder_is_refused(refused, folder_recipe, tmp_path):
+    (tmp_path / "own").mkdir()
+    assert "There is no image" in refused("data", folder_recipe)
+
+
+def test_a_missing_folder_is_refused(refused, folder_recipe, tmp_path):
+    assert str(tmp_path / "own") in refused("data", folder_recipe)
+
+
+def test_ctrl_c_saves_and_resume_gives_the_same_weights(squid, tiny_recipe, tmp_path):
+    """The real command, interrupted by a real signal in the middle of the training."""
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    changes = ("method.epochs=12", "train.snapshot_every=100", "data.train=80")
+    words = [word for change in changes for word in ("--set", change)]
+    assert squid("train", tiny_recipe, "--out", whole, "--device", "cpu", *words)[0] == 0
+    process = subprocess.Popen(
+        [SQUID, "train", tiny_recipe, "--out", run, "--device", "cpu", *words],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for_history(run, process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert err.strip() == f"Interrupted and saved. Go on with: squid train --resume {run}"
+    assert (run / "resume.pt").is_file()
+    assert not (run / "model.safetensors").exists()
+    assert squid("train", "--resume", run, "--device", "cpu")[0] == 0
+    first, second = (load_file(path / "model.safetensors") for path in (whole, run))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    with (run / "history.csv").open() as file:
+        assert [int(row["epoch"]) for row in csv.DictReader(file)] == list(range(1, 13))
+
+
+def wait_for_history(run, process):
+    while process.poll() is None:
+        if (run / "history.csv").is_file():
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"training ended by itself: {process.communicate()}")
+
+
+# Scoring
+
+
+def test_scores_as_json(squid, run, images):
+    code, out, _ = squid("score", run, images, "--format", "json", "--device", "cpu")
+    assert code == 0
+    rows = json.loads(out)
+    assert [set(row) for row in rows] == [{"image", "score", "probability", "anomalous"}] * 3
+    assert {Path(row["image"]).name for row in rows} == {f"[bold]{i}.png" for i in range(3)}
+    scores = [row["score"] for row in rows]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_scores_as_csv_and_table_and_file(squid, run, images, tmp_path):
+    _, out, _ = squid("score", run, images, "--format", "csv", "--device", "cpu")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert len(rows) == 3
+    assert all(0 <= float(row["probability"]) <= 1 for row in rows)
+    file = tmp_path / "new" / "scores.csv"
+    code, _, err = squid("score", run, images, "--out", file, "--device", "cpu")
+    assert code == 0
+    assert "3 images scored" in err
+    assert list(csv.DictReader(file.read_text().splitlines())) == rows
+    _, out, _ = squid("score", run, images, "--device", "cpu")
+    assert "[bold]0.png" in out
+
+
+def test_a_spreadsheet_runs_no_file_name(squid, run, images, tmp_path, monkeypatch):
+    shutil.copy(images / "[bold]0.png", tmp_path / "=cmd.png")
+    monkeypatch.chdir(tmp_path)
+    _, out, _ = squid("score", run, "=cmd.png", "--format", "csv", "--device", "cpu")
+    assert next(csv.DictReader(io.StringIO(out)))["image"] == "'=cmd.png"
+
+
+def test_an_unreadable_image_is_refused_or_named_and_skipped(squid, refused, run, images):
+    bad = images / "bad.png"
+    bad.write_bytes(b"not an image")
+    words = ("score", run, images, "--device", "cpu")
+    assert "bad.png" in refused(*words)
+    code, out, err = squid(*words, "--skip-unreadable", "--format", "json")
+    assert code == 0
+    assert len(json.loads(out)) == 3
+    assert err.startswith(f"skipped {bad}: ")
+
+
+def test_mistakes_in_scoring(refused, run, images, tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "holds no image files" in refused("score", run, empty)
+    assert "There is no file or folder" in refused("score", run, tmp_path / "none.png")
+    assert "is not a run folder" in refused("score", tmp_path, images)
+    assert "No threshold was measured for" in refused("score", run, images, "--rate", "0.123")
+
+
+def test_explain_draws_every_image(squid, refused, run, images, tmp_path):
+    code, out, _ = squid("explain", run, images, "--out", tmp_path / "maps", "--device", "cpu")
+    assert code == 0
+    drawn = sorted((tmp_path / "maps").iterdir())
+    assert [str(path) for path in drawn] == sorted(out.split())
+    with PIL.Image.open(drawn[0]) as picture:
+        assert picture.size == (3 * 384, 384)
+    assert "method" in refused("explain", run, images, "--kind", "magic")
+
+
+# Evaluation, data, calibration
+
+
+def test_metrics_as_json_and_csv(squid, run):
+    _, out, _ = squid("evaluate", run, "--format", "json", "--device", "cpu")
+    result = json.loads(out)
+    assert 0 <= result["metrics"]["auc"]["value"] <= 1
+    assert result["rule"] == "normals"
+    _, out, _ = squid("evaluate", run, "--format", "csv", "--rule", "paper", "--device", "cpu")
+    rows = {row["metric"]: row for row in csv.DictReader(io.StringIO(out))}
+    auc = rows["auc"]
+    assert float(auc["low"]) <= float(auc["value"]) <= float(auc["high"])
+
+
+def test_the_papers_rule_is_printed_as_such(squid, run):
+    _, out, _ = squid("evaluate", run, "--rule", "paper", "--device", "cpu")
+    assert "best accuracy on this very set (the paper's rule)" in out
+
+
+def test_data_as_json_and_csv(squid, tiny_recipe):
+    _, out, _ = squid("data", tiny_recipe, "--format", "json")
+    result = json.loads(out)
+    assert [row["split"] for row in result["splits"]] == ["train", "validation", "test"]
+    assert len(result["fingerprint"]) == 16
+    _, out, _ = squid("data", tiny_recipe, "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [int(row["normal"]) for row in rows] == [24, 12, 8]
+
+
+def test_calibration_is_measured_anew(squid, refused, run, images, tmp_path):
+    before = json.loads((run / "calibration.json").read_text())
+    code, out, _ = squid("calibrate", run, images, "--device", "cpu")
+    assert code == 0
+    assert "3 healthy images" in out
+    assert "too few images for this rate" in out
+    after = json.loads((run / "calibration.json").read_text())
+    assert after["heldout"] == 3 != before["heldout"]
+    assert "is not a run folder" in refused("calibrate", tmp_path, images)
+
+
+def test_a_begun_run_cannot_be_used_yet(refused, run, images):
+    (run / "calibration.json").unlink()
+    assert "its training is not finished" in refused("evaluate", run)
+    (run / "model.safetensors").unlink()
+    assert "finish it with --resume" in refused("score", run, images)

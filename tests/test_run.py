@@ -1,0 +1,128 @@
+"""The run folder: history, snapshots of a resumed training, weights, and what it refuses."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from squid.detector import new_method
+from squid.errors import RunError
+from squid.recipe import read_recipe
+from squid.run import Run
+from squid.train import Epoch
+
+
+@pytest.fixture
+def recipe(tiny_recipe):
+    return read_recipe(tiny_recipe)
+
+
+def epoch(number, stage="train", **losses):
+    losses = {f"net.{name}": value for name, value in losses.items()}
+    rates = {"net": 1e-4 / number}
+    return Epoch(stage, number, 9, 3, 3, losses or {"net.loss": 1 / number}, rates, 0.5, 100.0)
+
+
+def places(run):
+    return [(row["stage"], int(row["epoch"])) for row in run.history]
+
+
+def test_history_has_a_row_for_each_epoch(recipe, tmp_path):
+    run = Run.create(tmp_path / "run", recipe)
+    for number in (1, 2, 3):
+        run.add_history(epoch(number))
+    columns = ["stage", "epoch", "rate.net", "net.loss", "seconds", "images_per_second"]
+    assert list(run.history[0]) == columns
+    assert places(run) == [("train", 1), ("train", 2), ("train", 3)]
+    assert float(run.history[1]["net.loss"]) == 0.5
+
+
+def test_another_stage_widens_the_table(recipe, tmp_path):
+    run = Run.create(tmp_path / "run", recipe)
+    run.add_history(epoch(1, loss=1.0))
+    run.add_history(epoch(1, "second", code=2.0))
+    first, second = run.history
+    assert (first["net.loss"], first["net.code"]) == ("1.0", "")
+    assert (second["net.loss"], second["net.code"]) == ("", "2.0")
+
+
+def test_a_resumed_run_writes_the_epochs_since_its_state_anew(recipe, tmp_path):
+    """A machine may fail minutes after the last state was saved."""
+    path = tmp_path / "run"
+    first = Run.create(path, recipe)
+    for number in (1, 2, 3, 4):
+        first.add_history(epoch(number))
+    again = Run.open(path)
+    for number in (3, 4, 5):
+        again.add_history(epoch(number, loss=7.0))
+    assert places(again) == [("train", n) for n in (1, 2, 3, 4, 5)]
+    assert [row["net.loss"] for row in again.history][2:] == ["7.0"] * 3
+
+
+def test_a_run_is_not_overwritten_unasked(recipe, tmp_path):
+    run = Run.create(tmp_path / "run", recipe)
+    (run.path / "notes.txt").write_text("mine")
+    run.add_history(epoch(1))
+    with pytest.raises(RunError, match=r"already holds a run; .*--overwrite .*--resume"):
+        Run.create(run.path, recipe)
+    Run.create(run.path, recipe, overwrite=True)
+    assert run.history == []
+    assert (run.path / "notes.txt").read_text() == "mine"
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(RunError, match=r"is not a run folder: it has no recipe\.toml"):
+        Run.open(tmp_path)
+
+
+def test_a_begun_run_has_no_model_yet(recipe, tmp_path):
+    run = Run.create(tmp_path / "run", recipe)
+    assert not run.finished
+    with pytest.raises(RunError, match="holds no trained model yet; finish it with --resume"):
+        run.load_method()
+    with pytest.raises(RunError, match=r"has no calibration\.json: its training is not finished"):
+        _ = run.calibration
+
+
+def test_weights_come_back_and_the_teacher_stays_apart(recipe, tmp_path):
+    run = Run.create(tmp_path / "run", recipe)
+    method = new_method(recipe)
+    run.save_method(method)
+    assert (run.path / "training.safetensors").is_file()
+    loaded = run.load_method()
+    state, found = method.state_dict(), loaded.state_dict()
+    needed = [name for name in state if not name.startswith(method.training_only)]
+    assert all(torch.equal(state[name], found[name]) for name in needed)
+    assert not loaded.training
+
+
+@pytest.mark.parametrize("setting", ["method.inpainting=none", "method.width=8"])
+def test_weights_of_another_recipe_are_refused(recipe, tmp_path, setting):
+    run = Run.create(tmp_path / "run", recipe)
+    run.save_method(new_method(recipe))
+    other = recipe.with_settings([setting])
+    (run.path / "recipe.toml").write_text(other.to_toml())
+    with pytest.raises(RunError, match="The weights do not belong to this recipe"):
+        run.load_method()
+
+
+def test_a_state_comes_back_and_can_be_dropped(recipe, tmp_path):
+    run = Run.create(tmp_path / "run", recipe)
+    assert run.load_state() is None
+    run.save_state({"epoch": 2, "method": {"w": torch.arange(3)}})
+    assert run.load_state()["method"]["w"].tolist() == [0, 1, 2]
+    run.drop_state()
+    assert run.load_state() is None
+
+
+def test_snapshots_come_back(recipe, tmp_path):
+    run = Run.create(tmp_path / "run", recipe)
+    assert run.snapshots is None
+    run.save_snapshots({"epochs": np.array([1, 2]), "test": np.ones((2, 3))})
+    assert run.snapshots["test"].shape == (2, 3)
+
+
+def test_dataclass_of_an_epoch_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        epoch(1).epoch = 2
