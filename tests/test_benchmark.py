@@ -180,8 +180,8 @@ def test_an_ablation_puts_the_full_recipe_first(tmp_path: Path) -> None:
     rows = list(dict.fromkeys(cell.row for cell in plan.cells))
     assert rows == ["full", *(path.stem for path in recipes)]
     assert len(plan.cells) == 2 * len(rows)
-    assert published("ablations", "no-space-aware")["auc"] == Spread(77.6, 0.5)
-    unpublished = [row for row in rows if not published("ablations", row)]
+    assert published("zhanglab", "no-space-aware")["auc"] == Spread(77.6, 0.5)
+    unpublished = [row for row in rows if not published("zhanglab", row)]
     assert unpublished == ["patch-decoder-memory"]
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from squid import explain
 from squid.calibration import RATES, Calibration, calibrate
 from squid.data.base import Progress
-from squid.data.cache import ImageStore
+from squid.data.cache import ImageStore, transform
 from squid.data.source import Images, Loaded, open_images, read_images
 from squid.data.splits import Splits
 from squid.data.stream import OnError
@@ -151,7 +151,7 @@ class Detector:
         """A detector whose calibration is measured now, on healthy images only."""
         detector = cls(method, UNCALIBRATED, recipe, device=device)
         detector.calibration = calibrate(
-            detector.score(splits.train.normals.pixels),
+            detector.score(_calibration_images(recipe, splits)),
             detector.score(splits.validation.normals.pixels),
             detector.rates,
             source="validation normals",
@@ -250,6 +250,16 @@ class Detector:
         with torch.no_grad():
             for part in torch.split(pixels, BATCH_SIZE[self.device.type]):
                 yield to_unit(to_device(part, self.device))
+
+
+def _calibration_images(recipe: Recipe, splits: Splits) -> Tensor:
+    """(n, 1, h, w) uint8: the healthy training images whose scores give mean and spread."""
+    pixels = splits.train.normals.pixels[: recipe.calibration.images]
+    augment = recipe.train.augment
+    if not recipe.calibration.augmented or not augment:
+        return pixels
+    affine = augment.draw(len(pixels), torch.Generator().manual_seed(recipe.seed), "cpu")
+    return transform(pixels, affine, augment.interpolation).round().to(torch.uint8)
 
 
 def new_method(recipe: Recipe) -> Method:

@@ -307,10 +307,14 @@ def fit(
     device: Device = "auto",
 ) -> Detector:
     """Train on healthy images (a folder, files or an array), a tenth of them held out for the
-    thresholds. The recipe says how; its data section is not used.
+    thresholds. The recipe says how; the data section of its file is not used.
     """
     given = recipe if isinstance(recipe, Recipe) else read_recipe(Path(recipe))
-    splits = _own_splits(images, given)
+    if isinstance(images, (str, Path)) and Path(images).is_dir():
+        data = Folder(root=Path(images), seed=given.seed, holdout=0.1)
+        given, splits = given.model_copy(update={"data": data}), data.load(given.method.size)
+    else:
+        splits = _own_splits(images, given)
     engine = Engine(device, precision=given.train.precision)
     if out is not None:
         return train_run(given, Path(out), engine=engine, splits=splits)
@@ -318,8 +322,6 @@ def fit(
 
 
 def _own_splits(images: Images, recipe: Recipe) -> Splits:
-    if isinstance(images, (str, Path)) and Path(images).is_dir():
-        return Folder(root=Path(images), seed=recipe.seed).load(recipe.method.size)
     loaded = read_images(images, recipe.method.size)
     labels = np.full(len(loaded.sources), NORMAL)
     given = ImageSet(loaded.pixels, labels, loaded.sources)

@@ -15,8 +15,17 @@ from squid.methods.base import MethodConfig
 from squid.train import TrainConfig
 
 
+class CalibrationConfig(Config):
+    """Which training images give the mean and spread of healthy scores."""
+
+    images: int | None = Field(None, ge=2)
+    """The first so many; all of them when left out (paper). The authors: 201."""
+    augmented: bool = False
+    """Whether they are shifted and scaled as in training (authors)."""
+
+
 class Recipe(Config):
-    """Data, method and training. Every field has a default but the data's name."""
+    """Data, method and training."""
 
     title: str = ""
     """What this recipe is for, in one line."""
@@ -24,6 +33,7 @@ class Recipe(Config):
     """Of weights and of every draw of the training; the split has its own in `data.seed`."""
     false_positive_rate: float = Field(0.1, gt=0, lt=1)
     """Target for the verdict: its threshold comes from held-out healthy images."""
+    calibration: CalibrationConfig = CalibrationConfig()
     data: SerializeAsAny[DataConfig]
     method: SerializeAsAny[MethodConfig]
     train: TrainConfig = TrainConfig()

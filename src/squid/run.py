@@ -6,7 +6,7 @@ calibration.json     normals' scores        training.safetensors  the rest (a te
 metrics.json         of `evaluate`          history.csv           losses and rates per epoch
 environment.json     versions, seed, data   snapshots.npz         scores at every snapshot
 resume.pt            while training         report.html, figures/ of `report`
-model.onnx           made when scoring on a CPU first needs it
+model-card.md        what to know of it     model.onnx            of `score --engine onnx`
 """
 
 import csv

@@ -27,6 +27,7 @@ class TwinRanks:
     """A second rank that holds the given images; what it would contribute is computed here."""
 
     alone = False
+    size = 2
 
     def __init__(self, others: torch.Tensor) -> None:
         self.others = others

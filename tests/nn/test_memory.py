@@ -118,6 +118,7 @@ def test_queue_and_pointer_survive_a_checkpoint():
 def test_ranks_store_all_their_tokens():
     class Twins:
         alone = False
+        size = 2
 
         def mean(self, x):
             return x

@@ -101,7 +101,7 @@ def _line(section: str, row: str, protocol: str, results: list[Result]) -> Line:
         selection=judged[0]["selection"],
         seeds=tuple(result["seed"] for result in results),
         ours={name: _percent(m[name] for m in best) for name in SHOWN},
-        paper=published(section, row),
+        paper=published(results[0]["data"], row),
         false_alarms=_percent(1 - m["specificity"] for m in healthy),
         found=_percent(m["sensitivity"] for m in healthy),
         rate=judged[0]["normals"]["metrics"]["threshold"]["rate"],
@@ -111,9 +111,9 @@ def _line(section: str, row: str, protocol: str, results: list[Result]) -> Line:
     )
 
 
-def published(section: str, row: str) -> dict[str, Spread]:
-    """The paper's numbers of a row."""
-    known = _published().get(section, {}).get(row, {})
+def published(data: str, row: str) -> dict[str, Spread]:
+    """The paper's numbers of a row on a dataset."""
+    known = _published().get(data, {}).get(row, {})
     return {name: Spread(*values) for name, values in known.items()}
 
 

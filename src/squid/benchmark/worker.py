@@ -6,6 +6,7 @@ Each cell has a process of its own: one that fails, or takes the GPU down with i
 import json
 import logging
 import sys
+import time
 
 from squid.benchmark.cell import run_cell
 from squid.benchmark.plan import Cell
@@ -13,15 +14,23 @@ from squid.errors import SquidError
 from squid.train import Epoch
 from squid.train.loop import State
 
+SECONDS_BETWEEN_LINES = 1.0
+
 
 class Teller:
     """A monitor that writes a line about where a training is to the standard output."""
 
-    def progress(self, now: Epoch) -> None:
-        sys.stdout.write(f"{now.stage} {now.epoch}/{now.epochs}\n")
-        sys.stdout.flush()
+    def __init__(self) -> None:
+        self._told = 0.0
 
-    def epoch(self, done: Epoch) -> None: ...
+    def progress(self, now: Epoch) -> None:
+        if time.monotonic() - self._told > SECONDS_BETWEEN_LINES:
+            self._told = time.monotonic()
+            sys.stdout.write(f"{now.stage} {now.epoch}/{now.epochs}\n")
+            sys.stdout.flush()
+
+    def epoch(self, done: Epoch) -> None:
+        self.progress(done)
 
     def snapshot(self, epoch: int) -> None: ...
 

@@ -13,7 +13,7 @@ Interpolation = Literal["nearest", "bilinear"]
 
 
 class Augment(Config):
-    """Random shift and scale of a training image (paper, sec. 4.2: +-5 % and 0.95 to 1.05)."""
+    """Random shift and scale of a training image (paper, sec. 4.4: +-5 % and 0.95 to 1.05)."""
 
     shift: float = Field(0.05, ge=0.0, lt=1.0)
     """Largest shift in either direction, as a share of the image."""

@@ -36,7 +36,7 @@ POSITIVE, UNCERTAIN = 1.0, -1.0
 
 
 class CheXpert(DataConfig):
-    """CheXpert PA frontal images (paper, sec. 4.1)."""
+    """CheXpert PA frontal images (paper, sec. 4.2)."""
 
     name: Literal["chexpert"] = "chexpert"
     root: Path

@@ -35,7 +35,7 @@ Part = TypeVar("Part", ImageSet, Listing)
 
 
 class ZhangLab(DataConfig):
-    """ZhangLab chest X-rays (paper, sec. 4.1)."""
+    """ZhangLab chest X-rays (paper, sec. 4.2)."""
 
     name: Literal["zhanglab"] = "zhanglab"
     root: Path

@@ -126,6 +126,7 @@ class Squid(Method):
                 batch_size=config.batch_size,
                 epochs=config.epochs,
                 drop_last=config.drop_last,
+                epoch_steps=config.epoch_steps,
                 shared=self._shared if config.forwards == "shared" else None,
                 after=commit if each_step else None,
             ),
@@ -161,14 +162,15 @@ class Squid(Method):
     def _generator_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         config = self.config
         if config.forwards == "shared":
-            reconstruction, terms = shared["reconstruction"], shared["terms"]
+            reconstruction: Tensor = shared["reconstruction"]
+            terms: dict[str, Tensor] = shared["terms"]
         else:
             drawing = self._draw(batch, "generator", teach=True)
             reconstruction = drawing.reconstruction
             terms = self._drawing_terms(drawing, batch.images)
         # Detached, because a compiled backward pass would take the judge's gradients as well.
         judge = {name: p.detach() for name, p in self.discriminator.named_parameters()}
-        logits = functional_call(self.discriminator, judge, (reconstruction, "batch"))
+        logits: Tensor = functional_call(self.discriminator, judge, (reconstruction, "batch"))
         fooling = losses.fooling(logits, config.generator_loss)
         return terms | {"generator": config.loss_weights.generator * fooling}
 
@@ -287,7 +289,7 @@ def _inpainting_block(config: SquidConfig, channels: int) -> InpaintingBlock:
     kind = MemoryQueue if config.memory == "queue" else MemoryMatrix
     return InpaintingBlock(
         channels,
-        kind(regions, slots, token, config.shrink),
+        kind(regions, slots, token, config.shrink, config.similarity),
         grid=config.grid,
         side=config.side,
         layer="none" if config.inpainting == "pixel" else config.layer,
@@ -312,7 +314,8 @@ def _student_memory(
     regions = config.grid**2 if config.space_aware else 1
     cells = (side // config.grid if place == "window" else side) ** 2
     slots = config.matrix_slots * config.grid**2 // regions
-    matrix = MemoryMatrix(regions, slots, channels * cells, config.shrink)
+    width = channels * cells
+    matrix = MemoryMatrix(regions, slots, width, config.shrink, config.similarity)
     return MemoryBlock(
         matrix,
         grid=config.grid,

@@ -60,6 +60,8 @@ class SquidConfig(MethodConfig):
     decoder_memory: Literal["none", "window", "patch"] = "window"
     """Memories in the student. `patch`: tied to the place in the image (paper). `window`: one per
     window of every patch, shared by all patches (authors)."""
+    similarity: Literal["dot", "distance"] = "dot"
+    """What makes a slot similar to a feature: their product (authors), or nearness."""
     shrinkage: Literal["gumbel", "hard", "none"] = "gumbel"
     """Which slots a read combines: the most similar, those above `threshold`, all."""
     shrink_of: Literal["softmax", "similarity"] = "softmax"
@@ -69,8 +71,8 @@ class SquidConfig(MethodConfig):
     """How many slots Gumbel shrinkage keeps."""
     topk: Literal["paper", "authors"] = "paper"
     """`paper` keeps k slots, the authors' code k - 1."""
-    threshold: float = 0.0025
-    """Of hard shrinkage; the authors' base setting has 0.0005."""
+    threshold: float = 0.01
+    """Of hard shrinkage, above one over the slots; the authors' base setting has 0.0005."""
     queue_update: Literal["step", "generator"] = "step"
     """When features enter the queue: in every step (paper) or with each update of the generator
     (authors)."""
@@ -124,6 +126,8 @@ class SquidConfig(MethodConfig):
     batch_size: Count = 16
     drop_last: bool = True
     """The authors keep the incomplete last batch of an epoch."""
+    epoch_steps: Count | None = None
+    """The most steps of an epoch; the authors' CheXpert setting has 85."""
     generator: OptimizerConfig = OptimizerConfig(
         final_lr=2e-5, schedule="cosine", betas=(0.5, 0.999), eps=1e-7, weight_decay=1e-5
     )

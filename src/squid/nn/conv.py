@@ -5,13 +5,14 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor, nn
 
 from squid.nn.ranks import ALONE, Ranks
 
 Statistics = Literal["batch", "halves", "running", "image"]
-"""Whose mean and variance normalise a map: this batch's, those of each half of the batch (two batches
-in one pass), the tracked ones, or each image's own."""
+"""Whose mean and variance normalise a map: this batch's, those of each half of the batch (two
+batches in one pass), the tracked ones, or each image's own."""
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -52,7 +53,7 @@ class BatchNorm(nn.BatchNorm2d):
         """As two passes of "batch", the first half first; written out where a compiler fuses it."""
         if not torch.compiler.is_compiling() or not self.ranks.alone:
             return torch.cat([self(half, "batch") for half in x.chunk(2)])
-        halves = at_least_float32(x).unflatten(0, (2, -1))  # (2, b, c, h, w)
+        halves = rearrange(at_least_float32(x), "(two b) c h w -> two b c h w", two=2)
         variance, mean = torch.var_mean(halves, (1, 3, 4), correction=0)  # (2, c)
         for half in range(2):
             self._count_batch()
@@ -60,7 +61,7 @@ class BatchNorm(nn.BatchNorm2d):
             self._track(mean[half].detach(), variance[half].detach(), count)
         scale = self.weight * torch.rsqrt(variance + self.eps)
         shift = self.bias - mean * scale  # (2, c)
-        normal = halves * scale[:, None, :, None, None] + shift[:, None, :, None, None]
+        normal: Tensor = halves * scale[:, None, :, None, None] + shift[:, None, :, None, None]
         return normal.flatten(0, 1).to(x.dtype)
 
     def _normalise_jointly(self, x: Tensor) -> Tensor:
@@ -69,8 +70,8 @@ class BatchNorm(nn.BatchNorm2d):
         local = torch.stack((wide.mean((0, 2, 3)), wide.square().mean((0, 2, 3))))  # (2, c)
         mean, square = self.ranks.mean(local).unbind()
         variance = (square - mean.square()).clamp_min(0)
-        ranks = len(self.ranks.gather(mean.new_ones(1)))
-        self._track(mean.detach(), variance.detach(), count=ranks * x.numel() // x.shape[1])
+        count = self.ranks.size * x.numel() // x.shape[1]
+        self._track(mean.detach(), variance.detach(), count)
         scale = self.weight * torch.rsqrt(variance + self.eps)
         shift = self.bias - mean * scale
         return (wide * scale[:, None, None] + shift[:, None, None]).to(x.dtype)

@@ -18,6 +18,7 @@ from squid.nn.conv import at_least_float32
 from squid.nn.ranks import ALONE, Ranks
 
 TopK = Literal["paper", "authors"]
+Similarity = Literal["dot", "distance"]
 
 TINY = 1e-12
 
@@ -72,14 +73,22 @@ class Shrinkage:
         return F.normalize(hard_shrink(weights, self.threshold), p=1, dim=-1, eps=TINY)
 
 
-def read(tokens: Tensor, slots: Tensor, shrink: Shrinkage) -> Tensor:
-    """Each token (b, p, d) as a weighted sum of the slots (r, n, d) of its region, by dot-product
-    similarity."""
+def read(
+    tokens: Tensor, slots: Tensor, shrink: Shrinkage, similarity: Similarity = "dot"
+) -> Tensor:
+    """Each token (b, p, d) as a weighted sum of the slots (r, n, d) of its region.
+
+    `dot` products favour slots of large norm; `distance` is minus half the squared distance, up to
+    a constant of the token.
+    """
     regions = slots.shape[0]
     query = rearrange(tokens, "b (r q) d -> (b q) r d", r=regions)
     with torch.autocast(tokens.device.type, enabled=False):  # ranking slots needs the precision
         query, slots = at_least_float32(query), at_least_float32(slots)
-        weights = shrink(torch.einsum("brd,rnd->brn", query, slots))
+        similar = torch.einsum("brd,rnd->brn", query, slots)
+        if similarity == "distance":
+            similar = similar - slots.square().sum(-1) / 2
+        weights = shrink(similar)
         found = torch.einsum("brn,rnd->brd", weights, slots).to(tokens.dtype)
     return rearrange(found, "(b q) r d -> b (r q) d", b=tokens.shape[0])
 
@@ -97,9 +106,16 @@ class MemoryQueue(nn.Module):
     pending: Tensor | None = None
     """Tokens of the last forward pass in training, which `commit` will store."""
 
-    def __init__(self, regions: int, slots: int, width: int, shrink: Shrinkage) -> None:
+    def __init__(
+        self,
+        regions: int,
+        slots: int,
+        width: int,
+        shrink: Shrinkage,
+        similarity: Similarity = "dot",
+    ) -> None:
         super().__init__()
-        self.shrink = shrink
+        self.shrink, self.similarity = shrink, similarity
         self.register_buffer("slots", _random_slots(regions, slots, width))
         self.register_buffer("pointer", torch.zeros((), dtype=torch.long))
 
@@ -107,7 +123,7 @@ class MemoryQueue(nn.Module):
         """(b, p, d) -> (b, p, d)."""
         if self.training:
             self.pending = tokens.detach()
-        return read(tokens, self.slots, self.shrink)
+        return read(tokens, self.slots, self.shrink, self.similarity)
 
     @torch.no_grad()
     def commit(self) -> None:
@@ -127,11 +143,18 @@ class MemoryQueue(nn.Module):
 class MemoryMatrix(nn.Module):
     """Slots that are learned by gradient descent (MemAE)."""
 
-    def __init__(self, regions: int, slots: int, width: int, shrink: Shrinkage) -> None:
+    def __init__(
+        self,
+        regions: int,
+        slots: int,
+        width: int,
+        shrink: Shrinkage,
+        similarity: Similarity = "dot",
+    ) -> None:
         super().__init__()
-        self.shrink = shrink
+        self.shrink, self.similarity = shrink, similarity
         self.slots = nn.Parameter(_random_slots(regions, slots, width))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(b, p, d) -> (b, p, d)."""
-        return read(tokens, self.slots, self.shrink)
+        return read(tokens, self.slots, self.shrink, self.similarity)

@@ -37,13 +37,13 @@ def ms_ssim(images: Tensor, others: Tensor, *, window: int = 11) -> Tensor:
 
 
 def disagreement(images: Tensor, others: Tensor, *, window: int) -> Tensor:
-    """(b, 1, h, w) twice, in [0, 1] -> (b, 1, h, w): one minus SSIM's contrast and structure, in box
-    windows around each pixel. Zero where both are flat or the same, one where only one is flat."""
+    """(b, 1, h, w) twice, in [0, 1] -> (b, 1, h, w): one minus SSIM's contrast and structure, in
+    box windows around each pixel. Zero where both are flat or the same, one where one is flat."""
     with torch.autocast(images.device.type, enabled=False):  # variances are small differences
         a, b = at_least_float32(images), at_least_float32(others)
         moments = torch.cat((a, b, a * a, b * b, a * b), 1)  # (b, 5, h, w)
         inside = F.avg_pool2d(moments, window, 1, window // 2, count_include_pad=False)
-        mean_a, mean_b, aa, bb, ab = inside.split(1, dim=1)  # (b, 1, h, w) each
+        mean_a, mean_b, aa, bb, ab = inside[:, :, None].unbind(1)  # (b, 1, h, w) each
         covariance = ab - mean_a * mean_b
         variances = aa - mean_a.square() + bb - mean_b.square()
         return 1 - (2 * covariance + CONTRAST) / (variances + CONTRAST)

@@ -161,7 +161,8 @@ class _StageTrainer:
             world=engine.world,
         )
         whole, rest = divmod(len(store), self.stage.batch_size)
-        self.steps = max(1, whole if self.stage.drop_last or not rest else whole + 1)
+        steps = max(1, whole if self.stage.drop_last or not rest else whole + 1)
+        self.steps = min(steps, self.stage.epoch_steps or steps)
         self.epochs = self.stage.epochs or math.ceil((self.stage.steps or 0) / self.steps)
         self.saved = time.monotonic()
 
