@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow
 SQUID = Path(sys.executable).with_name("squid")
 RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "zhanglab.toml"
 SMALL = (
+    "method.size=64",
     "method.width=4",
     "method.discriminator_width=4",
     "method.slots=50",
