@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from squid.nn.ssim import disagreement, SCALE_WEIGHTS, ms_ssim, scales_of, ssim
+from squid.nn.ssim import SCALE_WEIGHTS, disagreement, ms_ssim, scales_of, ssim
 
 
 def pair(size=24):
