@@ -1,10 +1,12 @@
-"""How fast SQUID trains and scores here: one table from one run, with the share of the machine's floors.
+"""How fast SQUID trains and scores here: one table from one run, with the share of the machine's
+floors.
 
-    python benchmarks/speed.py [--device cuda] [--sections step,score,...] [--out benchmarks/results]
+    python benchmarks/speed.py [--device cuda] [--sections step,score,...] [--out FOLDER]
 
-Times are medians over repeats after warm-up. An iteration is the mean over a pair of them: two updates of the discriminator and
-one of the generator. Floors: counted floating-point operations over the measured rate of a large matrix product, and counted
-bytes of weights and optimiser state over the measured copy bandwidth.
+Times are medians over repeats after warm-up. An iteration is the mean over a pair of them: two
+updates of the discriminator and one of the generator. Floors: counted floating-point operations
+over the measured rate of a large matrix product, and counted bytes of weights and optimiser state
+over the measured copy bandwidth.
 """
 
 import argparse
@@ -32,7 +34,12 @@ from squid.train.engine import Engine
 from squid.train.step import Step, StepForm, make_step
 
 Row = dict[str, Any]
-REFERENCE = {"conv_bias": True, "forwards": "separate", "queue_update": "generator", "topk": "authors"}
+REFERENCE = {
+    "conv_bias": True,
+    "forwards": "separate",
+    "queue_update": "generator",
+    "topk": "authors",
+}
 """The authors' order of work: two generator forwards, teacher always on."""
 
 
@@ -63,7 +70,13 @@ class Trainer:
     """A stage of SQUID ready to be stepped on random images."""
 
     def __init__(
-        self, config: SquidConfig, form: StepForm, precision: str, device: str, *, nchw: bool = False
+        self,
+        config: SquidConfig,
+        form: StepForm,
+        precision: str,
+        device: str,
+        *,
+        nchw: bool = False,
     ) -> None:
         self.engine = Engine(device, precision=precision)  # type: ignore[arg-type]
         if self.engine.device.type == "cuda":
@@ -117,7 +130,13 @@ def steps(device: str) -> list[Row]:
     """Each form of the step, ours and in the authors' order of work."""
     forms: list[tuple[StepForm, str]] = [("eager", "float32")]
     if device == "cuda":
-        forms = [("graphed", "bf16"), ("compiled", "bf16"), ("eager", "bf16"), ("graphed", "float32"), ("eager", "float32")]  # fmt: skip
+        forms = [
+            ("graphed", "bf16"),
+            ("compiled", "bf16"),
+            ("eager", "bf16"),
+            ("graphed", "float32"),
+            ("eager", "float32"),
+        ]
     rows = [
         {"recipe": "ours", **iteration(SquidConfig(), form, precision, device)}
         for form, precision in forms
@@ -125,7 +144,10 @@ def steps(device: str) -> list[Row]:
     reference = SquidConfig(**REFERENCE)  # type: ignore[arg-type]
     for form, precision in forms[:1] if device == "cuda" else forms:
         rows.append(
-            {"recipe": "reference", **iteration(reference, form, precision, device, nchw=device == "cpu")}
+            {
+                "recipe": "reference",
+                **iteration(reference, form, precision, device, nchw=device == "cpu"),
+            }
         )
     return rows
 
@@ -143,13 +165,26 @@ def scoring(device: str) -> list[Row]:
             engines += [("eager", "bf16", method.score), ("compiled", "bf16", compiled)]
             engines += [("graphed", "bf16", _graphed(compiled, images))]
         for name, precision, score in engines:
-            with torch.no_grad(), torch.autocast(where.type, torch.bfloat16, enabled=precision == "bf16"):
+            with (
+                torch.no_grad(),
+                torch.autocast(where.type, torch.bfloat16, enabled=precision == "bf16"),
+            ):
                 took = seconds(lambda: score(images), where)  # noqa: B023
-            rows.append({"engine": name, "precision": precision, "batch": batch, "ms": 1000 * took, "images_per_second": batch / took})  # fmt: skip
+            rows.append(
+                {
+                    "engine": name,
+                    "precision": precision,
+                    "batch": batch,
+                    "ms": 1000 * took,
+                    "images_per_second": batch / took,
+                }
+            )
     return rows
 
 
-def _graphed(score: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor) -> Callable[[torch.Tensor], None]:
+def _graphed(
+    score: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor
+) -> Callable[[torch.Tensor], None]:
     """The scoring of one batch shape as a CUDA graph, its input copied in."""
     static = images.clone()
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
@@ -171,23 +206,31 @@ def _graphed(score: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor
 
 
 def scaling(device: str) -> list[Row]:
-    """Cost against image size at 64-pixel patches, slots, and grid (eager, so that no compilation is timed)."""
+    """Cost against image size at 64-pixel patches, slots, and grid (eager, so that no compilation is
+    timed)."""
     sizes = (64, 128, 256, 512) if device == "cuda" else (64, 128)
     slots = (50, 100, 200, 500, 1000, 2000) if device == "cuda" else (50, 200)
     precision = "bf16" if device == "cuda" else "float32"
     width = 32 if device == "cuda" else 8
     variants: list[tuple[str, int, dict[str, Any]]] = []
-    variants += [("size", s, {"size": s, "grid": s // 64, "decoder_memory": "patch"}) for s in sizes]
+    variants += [
+        ("size", s, {"size": s, "grid": s // 64, "decoder_memory": "patch"}) for s in sizes
+    ]
     variants += [("slots", n, {"slots": n, "matrix_slots": n}) for n in slots]
     variants += [("grid", g, {"grid": g, "decoder_memory": "patch"}) for g in (1, 2, 4)]
     return [
-        {"against": what, "value": value, **iteration(SquidConfig(width=width, **change), "eager", precision, device)}
+        {
+            "against": what,
+            "value": value,
+            **iteration(SquidConfig(width=width, **change), "eager", precision, device),
+        }
         for what, value, change in variants
-    ]  # fmt: skip
+    ]
 
 
 def memory(device: str) -> list[Row]:
-    """Space-aware lookup against one shared memory of the same total size, and the queue's update by its length."""
+    """Space-aware lookup against one shared memory of the same total size, and the queue's update by
+    its length."""
     rows = []
     where = torch.device(device)
     shrink = Shrinkage(kind="gumbel", of="softmax", k=5, topk="paper", threshold=0.0)
@@ -198,28 +241,27 @@ def memory(device: str) -> list[Row]:
             with torch.no_grad():
                 read = seconds(lambda: queue(features), where)  # noqa: B023
                 write = seconds(queue.commit, where)
-            rows.append({"slots_per_position": slots, "regions": regions, "read_us": 1e6 * read, "update_us": 1e6 * write})  # fmt: skip
+            rows.append(
+                {
+                    "slots_per_position": slots,
+                    "regions": regions,
+                    "read_us": 1e6 * read,
+                    "update_us": 1e6 * write,
+                }
+            )
     return rows
 
 
 def floors(device: str) -> Row:
     """What the machine can do at best, and what an iteration of ours must do."""
-    where = torch.device(device)
-    n = 8192 if device == "cuda" else 1024
-    dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    a, b = (torch.randn(n, n, device=where, dtype=dtype) for _ in range(2))
-    rate = 2 * n**3 / seconds(lambda: a @ b, where)
-    source = torch.randn(2**28 if device == "cuda" else 2**24, device=where)
-    target = torch.empty_like(source)
-    bandwidth = 2 * source.nbytes / seconds(lambda: target.copy_(source), where)
-    del a, b, source, target
+    rate, bandwidth = arithmetic_rate(device), copy_rate(device)
     trainer = Trainer(SquidConfig(), "eager", "float32", device)
     trainer.pair()
     with FlopCounterMode(display=False) as counter:
         trainer.pair()
     operations = counter.get_total_flops() / 2
     parameters = sum(p.numel() for p in trainer.method.parameters())
-    state_bytes = parameters * 4 * 7 / 2  # Adam reads p, g, m, v and writes p, m, v; every second iteration
+    state_bytes = parameters * 4 * 7 / 2  # Adam: p, g, m, v in, p, m, v out; every second iteration
     return {
         "matmul_TFLOPs": rate / 1e12,
         "copy_GBs": bandwidth / 1e9,
@@ -227,6 +269,22 @@ def floors(device: str) -> Row:
         "arithmetic_floor_ms": 1e3 * operations / rate,
         "optimiser_floor_ms": 1e3 * state_bytes / bandwidth,
     }
+
+
+def arithmetic_rate(device: str) -> float:
+    """Operations per second of a large matrix product."""
+    where, n = torch.device(device), 8192 if device == "cuda" else 1024
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    a, b = (torch.randn(n, n, device=where, dtype=dtype) for _ in range(2))
+    return 2 * n**3 / seconds(lambda: a @ b, where)
+
+
+def copy_rate(device: str) -> float:
+    """Bytes read and written per second by a large copy."""
+    where = torch.device(device)
+    source = torch.randn(2**28 if device == "cuda" else 2**24, device=where)
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / seconds(lambda: target.copy_(source), where)
 
 
 SECTIONS: dict[str, Callable[[str], list[Row]]] = {
@@ -253,11 +311,19 @@ def main() -> None:
     parser.add_argument("--sections", default=",".join(SECTIONS))
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
-    name = torch.cuda.get_device_name() if options.device == "cuda" else f"CPU x{torch.get_num_threads()}"
+    name = (
+        torch.cuda.get_device_name()
+        if options.device == "cuda"
+        else f"CPU x{torch.get_num_threads()}"
+    )
     result: Row = {
-        "command": f"python benchmarks/speed.py --device {options.device} --sections {options.sections}",
-        "date": date.today().isoformat(), "commit": commit(), "torch": torch.__version__, "device": name,
-    }  # fmt: skip
+        "command": f"python benchmarks/speed.py --device {options.device} "
+        f"--sections {options.sections}",
+        "date": date.today().isoformat(),
+        "commit": commit(),
+        "torch": torch.__version__,
+        "device": name,
+    }
     file = options.out / f"speed-{options.device}.json"
     options.out.mkdir(parents=True, exist_ok=True)
     for section in options.sections.split(","):
