@@ -1,5 +1,4 @@
-"""How fast SQUID trains and scores here: one table from one run, with the share of the machine's
-floors.
+"""How fast SQUID trains and scores here: one table from one run, with the machine's floors.
 
     python benchmarks/speed.py [--device cuda] [--sections step,score,...] [--out FOLDER]
 
@@ -206,8 +205,8 @@ def _graphed(
 
 
 def scaling(device: str) -> list[Row]:
-    """Cost against image size at 64-pixel patches, slots, and grid (eager, so that no compilation is
-    timed)."""
+    """Cost against image size at 64-pixel patches, slots, and grid (eager, so that no compilation
+    is timed)."""
     sizes = (64, 128, 256, 512) if device == "cuda" else (64, 128)
     slots = (50, 100, 200, 500, 1000, 2000) if device == "cuda" else (50, 200)
     precision = "bf16" if device == "cuda" else "float32"
@@ -229,8 +228,8 @@ def scaling(device: str) -> list[Row]:
 
 
 def memory(device: str) -> list[Row]:
-    """Space-aware lookup against one shared memory of the same total size, and the queue's update by
-    its length."""
+    """Space-aware lookup against one shared memory of the same total size, and the queue's update
+    by its length."""
     rows = []
     where = torch.device(device)
     shrink = Shrinkage(kind="gumbel", of="softmax", k=5, topk="paper", threshold=0.0)
