@@ -134,7 +134,7 @@ def test_squid_can_give_what_it_was_built_with(inpainting):
 
 
 def test_a_method_is_asked_only_for_what_it_can_give():
-    assert kinds(Everything()) == ("gradcam", "residual", "memory", "method")
+    assert kinds(Everything()) == ("method", "gradcam", "residual", "memory")
     assert kinds(Drawer()) == ("residual",)
     assert kinds(Method()) == ()
     with pytest.raises(ConfigError, match=r"Drawer .* 'gradcam'; it can give: residual"):

@@ -249,7 +249,7 @@ def explain(
     run: RunFolder,
     images: Annotated[list[Path], typer.Argument(help="Image files, or folders of them.")],
     out: Annotated[Path, typer.Option(help="Folder for the overlay PNGs.")] = Path("explanations"),
-    kind: Annotated[str | None, typer.Option(help="gradcam, residual, memory or method.")] = None,
+    kind: Annotated[str | None, typer.Option(help="method, gradcam, residual or memory.")] = None,
     device: DeviceOption = DeviceName.auto,
 ) -> None:
     """Draw where each image is anomalous: overlay PNGs beside the reconstruction."""

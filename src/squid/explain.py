@@ -60,15 +60,15 @@ def own(method: Method, images: Tensor) -> Tensor:
 
 
 HEATMAPS: dict[str, Callable[..., Tensor]] = {
+    "method": own,
     "gradcam": gradcam,
     "residual": residual,
     "memory": memory,
-    "method": own,
 }
 
 
 def kinds(method: Method) -> tuple[str, ...]:
-    """The heatmaps that a method can give."""
+    """The heatmaps that a method can give, its own first."""
     draws = _overrides(method, "reconstruct")
     able = {
         "gradcam": draws and isinstance(getattr(method, "discriminator", None), Discriminator),
