@@ -227,16 +227,17 @@ def evaluate_run(
     device: Device = "auto",
     settings: Sequence[str] = (),
     noise: float = 0.1,
+    splits: Splits | None = None,
 ) -> dict[str, Any]:
     """Score the test split of the run's recipe; the numbers are also written to the run folder.
 
     With `settings` other data is scored (another hospital, another rule of DigitAnatomy), and
-    nothing is written.
+    nothing is written. `splits` are the images, where they are read already.
     """
     run = Run.open(out)
     detector = Detector.load(out, device=device)
     recipe = run.recipe.with_settings(settings) if settings else run.recipe
-    splits = recipe.data.load(recipe.method.size)
+    splits = splits or recipe.data.load(recipe.method.size)
     if not settings:
         _refuse_other_data(run, splits)
     test = splits.test
