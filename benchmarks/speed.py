@@ -11,6 +11,7 @@ over the measured copy bandwidth.
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from datetime import date
@@ -304,30 +305,31 @@ def show(title: str, rows: list[Row]) -> None:
     Console(width=160).print(table)
 
 
+def provenance(device: str) -> Row:
+    """What a number needs beside it."""
+    cuda = device == "cuda"
+    name = torch.cuda.get_device_name() if cuda else f"CPU x{torch.get_num_threads()}"
+    return {
+        "command": " ".join(["python", "benchmarks/" + Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "date": date.today().isoformat(),
+        "commit": commit(),
+        "torch": torch.__version__,
+        "device": name,
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--sections", default=",".join(SECTIONS))
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
-    name = (
-        torch.cuda.get_device_name()
-        if options.device == "cuda"
-        else f"CPU x{torch.get_num_threads()}"
-    )
-    result: Row = {
-        "command": f"python benchmarks/speed.py --device {options.device} "
-        f"--sections {options.sections}",
-        "date": date.today().isoformat(),
-        "commit": commit(),
-        "torch": torch.__version__,
-        "device": name,
-    }
+    result: Row = provenance(options.device)
     file = options.out / f"speed-{options.device}.json"
     options.out.mkdir(parents=True, exist_ok=True)
     for section in options.sections.split(","):
         result[section] = SECTIONS[section](options.device)
-        show(f"{section} ({name})", result[section])
+        show(f"{section} ({result['device']})", result[section])
         file.write_text(json.dumps(result, indent=2) + "\n")  # after each section: nothing is lost
 
 
