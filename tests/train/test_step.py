@@ -25,6 +25,7 @@ def losses(form, method, store, *, device="cpu", steps=6):
     return seen
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # read by the compiler itself
 def test_compiled_equals_eager(make, store, monkeypatch):
     compile = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, **k: compile(f, backend="aot_eager", **k))
