@@ -129,7 +129,7 @@ def test_the_score_weighs_error_and_remoteness():
         torch.testing.assert_close(method.score(images), expected, check_dtype=False)
 
 
-@pytest.mark.parametrize(("size", "blocks"), [(256, 4), (128, 3), (32, 1)])
+@pytest.mark.parametrize(("size", "blocks"), [(256, 4), (128, 3), (96, 3), (48, 2), (32, 1)])
 def test_pyramids_fit_the_size(size, blocks):
     with torch.device("meta"):
         method = Igd(IgdConfig(size=size))

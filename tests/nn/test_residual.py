@@ -67,4 +67,4 @@ def test_branches_keep_the_variance():
 
 
 def test_a_code_becomes_maps():
-    assert CodeToMaps(7, 5)(torch.rand(2, 7)).shape == (2, 5, 4, 4)
+    assert CodeToMaps(7, 5, 3)(torch.rand(2, 7)).shape == (2, 5, 3, 3)

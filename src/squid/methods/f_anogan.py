@@ -23,9 +23,8 @@ from squid.methods.base import (
 )
 from squid.nn.autoencoder import to_signed, to_unit
 from squid.nn.conv import Statistics, at_least_float32
-from squid.nn.pyramid import Side, count_halvings
+from squid.nn.pyramid import Side, count_halvings, smallest_side
 from squid.nn.residual import (
-    SMALLEST,
     CodeToMaps,
     Norm,
     ResidualDoublings,
@@ -64,9 +63,9 @@ class Generator(nn.Module):
 
     def __init__(self, config: FAnoganConfig) -> None:
         super().__init__()
-        levels = count_halvings(config.size, SMALLEST)
+        levels = count_halvings(config.size)
         self.doublings = ResidualDoublings(config.width, levels)
-        self.enter = CodeToMaps(config.code, self.doublings.inputs)
+        self.enter = CodeToMaps(config.code, self.doublings.inputs, smallest_side(config.size))
         self.leave = nn.Conv2d(config.width, 1, 3, padding=1)
 
     def forward(self, code: Tensor, statistics: Statistics | None = None) -> Tensor:
@@ -79,15 +78,15 @@ class Judge(nn.Module):
     def __init__(self, config: FAnoganConfig, outputs: int, norm: Norm) -> None:
         super().__init__()
         self.enter = he_conv(1, config.width)
-        levels = count_halvings(config.size, SMALLEST)
+        levels = count_halvings(config.size)
         self.halvings = ResidualHalvings(config.width, levels, norm)
-        self.head = nn.Linear(self.halvings.outputs * SMALLEST**2, outputs)
+        self.head = nn.Linear(self.halvings.outputs * smallest_side(config.size) ** 2, outputs)
 
     def forward(self, images: Tensor) -> Tensor:
         return at_least_float32(self.head(self.features(images)))
 
     def features(self, images: Tensor) -> Tensor:
-        """(b, c * 16): what the head sees."""
+        """(b, c * h * w): what the head sees."""
         maps: Tensor = self.halvings(self.enter(images))
         return maps.flatten(1)
 

@@ -20,9 +20,8 @@ from squid.methods.base import (
 )
 from squid.nn.backbone import BackboneConfig, build_backbone, pooled
 from squid.nn.conv import at_least_float32
-from squid.nn.pyramid import Side, count_halvings
+from squid.nn.pyramid import Side, count_halvings, smallest_side
 from squid.nn.residual import (
-    SMALLEST,
     CodeToMaps,
     ResidualDoublings,
     ResidualHalvings,
@@ -69,10 +68,10 @@ class CodeDecoder(nn.Module):
 
     def __init__(self, config: IgdConfig) -> None:
         super().__init__()
-        levels = count_halvings(config.size, SMALLEST) - 2
+        levels = count_halvings(config.size) - 2
         self.doublings = ResidualDoublings(config.width, levels)
         channels = self.doublings.inputs
-        self.enter = CodeToMaps(config.code, channels)
+        self.enter = CodeToMaps(config.code, channels, smallest_side(config.size))
         self.first = he_conv(channels, channels)
         self.leave = nn.Conv2d(config.width, 1, 5, padding=2)
 
@@ -86,12 +85,12 @@ class Critic(nn.Module):
 
     def __init__(self, config: IgdConfig) -> None:
         super().__init__()
-        levels = count_halvings(config.size, SMALLEST) - 2
+        levels = count_halvings(config.size) - 2
         self.enter = nn.Conv2d(1, config.width, 5, stride=2, padding=2)
         self.halvings = ResidualHalvings(config.width, levels, "layer")
         channels = self.halvings.outputs
         self.leave = nn.Conv2d(channels, channels, 3, stride=2, padding=1)
-        self.head = nn.Linear(channels * SMALLEST**2, 1)
+        self.head = nn.Linear(channels * smallest_side(config.size) ** 2, 1)
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.leave(self.halvings(self.enter(images)))

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from squid.nn.conv import BatchNorm, Statistics
-from squid.nn.pyramid import count_halvings, doubling_widths
+from squid.nn.pyramid import count_halvings, doubling_widths, smallest_side
 
 LEAK = 0.2
 SPREAD = 0.02
@@ -15,16 +15,16 @@ SPREAD = 0.02
 
 
 class DcganEncoder(nn.Module):
-    """Images (b, 1, h, w) -> codes (b, d): halved to 4 x 4, twice as wide from level to level."""
+    """Images (b, 1, h, w) -> codes (b, d): halved to 4 x 4 or 3 x 3, twice as wide each time."""
 
     def __init__(self, size: int, width: int, code: int) -> None:
         super().__init__()
-        channels = (1, *doubling_widths(width, count_halvings(size, 4)))
+        channels = (1, *doubling_widths(width, count_halvings(size)))
         self.convs = nn.ModuleList(
             nn.Conv2d(a, b, 4, 2, 1, bias=False) for a, b in pairwise(channels)
         )
         self.norms = nn.ModuleList(BatchNorm(c) for c in channels[2:])
-        self.leave = nn.Conv2d(channels[-1], code, 4, bias=False)
+        self.leave = nn.Conv2d(channels[-1], code, smallest_side(size), bias=False)
         initialise(self)
 
     def forward(self, images: Tensor, statistics: Statistics | None = None) -> Tensor:
@@ -32,7 +32,7 @@ class DcganEncoder(nn.Module):
         return code.flatten(1)
 
     def features(self, images: Tensor, statistics: Statistics | None = None) -> Tensor:
-        """The last map, (b, c, 4, 4)."""
+        """The last map, (b, c, 4, 4) or (b, c, 3, 3)."""
         x = F.leaky_relu(self.convs[0](images), LEAK)
         for conv, norm in zip(self.convs[1:], self.norms, strict=True):
             x = F.leaky_relu(norm(conv(x), statistics), LEAK)
@@ -44,8 +44,8 @@ class DcganDecoder(nn.Module):
 
     def __init__(self, size: int, width: int, code: int) -> None:
         super().__init__()
-        channels = doubling_widths(width, count_halvings(size, 4))[::-1]
-        self.enter = nn.ConvTranspose2d(code, channels[0], 4, bias=False)
+        channels = doubling_widths(width, count_halvings(size))[::-1]
+        self.enter = nn.ConvTranspose2d(code, channels[0], smallest_side(size), bias=False)
         self.convs = nn.ModuleList(
             nn.ConvTranspose2d(a, b, 4, 2, 1, bias=False) for a, b in pairwise(channels)
         )

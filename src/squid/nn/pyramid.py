@@ -6,18 +6,26 @@ from pydantic import AfterValidator
 
 
 def _check_side(size: int) -> int:
-    if size < 32 or size & (size - 1):
-        raise ValueError(f"{size} cannot be halved down to 4; choose a power of two from 32 on.")
+    if size < 32 or size // (size & -size) not in (1, 3):  # what is left after all halvings
+        raise ValueError(
+            f"{size} cannot be halved down to 4 or 3; choose a power of two or three times one, "
+            "from 32 on: 32, 48, 64, 96, 128, ..."
+        )
     return size
 
 
 Side = Annotated[int, AfterValidator(_check_side)]
-"""Of an image that can be halved down to 4 x 4."""
+"""Of an image that can be halved down to 4 x 4, or to 3 x 3."""
 
 
-def count_halvings(size: int, smallest: int) -> int:
-    """How often `size` is halved until `smallest` is left."""
-    return (size // smallest).bit_length() - 1
+def smallest_side(size: int) -> int:
+    """What is left of a `Side` that is halved as often as can be: 4, or 3 where it divides by 3."""
+    return 3 if size % 3 == 0 else 4
+
+
+def count_halvings(size: int) -> int:
+    """How often a `Side` is halved until its smallest is left."""
+    return (size // smallest_side(size)).bit_length() - 1
 
 
 def doubling_widths(width: int, levels: int, widest: int | None = None) -> tuple[int, ...]:

@@ -13,9 +13,6 @@ from squid.nn.pyramid import doubling_widths
 Norm = Literal["batch", "layer"]
 """`layer` normalises each image alone, over channels and places: what a gradient penalty needs."""
 
-SMALLEST = 4
-"""Side of the smallest maps."""
-
 
 class NormReLU(nn.Module):
     """Normalisation and ReLU."""
@@ -99,15 +96,16 @@ class ResidualDoublings(nn.Module):
 
 
 class CodeToMaps(nn.Module):
-    """A code (b, d) -> maps (b, c, 4, 4)."""
+    """A code (b, d) -> maps (b, c, side, side)."""
 
-    def __init__(self, code: int, channels: int) -> None:
+    def __init__(self, code: int, channels: int, side: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(code, channels * SMALLEST**2)
+        self.side = side
+        self.linear = nn.Linear(code, channels * side**2)
 
     def forward(self, code: Tensor) -> Tensor:
         maps: Tensor = self.linear(code)
-        return rearrange(maps, "b (c h w) -> b c h w", h=SMALLEST, w=SMALLEST)
+        return rearrange(maps, "b (c h w) -> b c h w", h=self.side, w=self.side)
 
 
 def residual_widths(width: int, levels: int) -> tuple[int, ...]:
