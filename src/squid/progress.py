@@ -6,6 +6,7 @@ from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from squid.train import Epoch
 from squid.train.loop import State
@@ -16,13 +17,14 @@ class TrainingProgress:
 
     def __init__(self, console: Console, *, shown: bool = True) -> None:
         self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=16),
             TextColumn("{task.percentage:>3.0f}%"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[speed]}"),
-            TextColumn("[dim]{task.fields[losses]}"),
+            TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[speed]}", table_column=Column(no_wrap=True)),
+            TextColumn("[dim]{task.fields[losses]}", table_column=Column(no_wrap=True, ratio=1)),
             console=console,
+            expand=True,
             disable=not shown,
         )
         self._tasks: dict[str, TaskID] = {}
@@ -44,9 +46,7 @@ class TrainingProgress:
         stage = self._tasks.get(now.stage)
         if stage is None:
             stage = self._tasks[now.stage] = self._progress.add_task(now.stage, speed="", losses="")
-        losses = "  ".join(
-            f"{name.split('.')[-1]} {value:.4g}" for name, value in now.losses.items()
-        )
+        losses = "  ".join(f"{name} {value:.3g}" for name, value in _by_objective(now).items())
         self._progress.update(
             stage,
             total=now.epochs,
@@ -64,6 +64,15 @@ class TrainingProgress:
     def snapshot(self, epoch: int) -> None: ...
 
     def save(self, state: State) -> None: ...
+
+
+def _by_objective(now: Epoch) -> dict[str, float]:
+    """The sum of each objective's terms, which is what it minimises."""
+    sums: dict[str, float] = {}
+    for name, value in now.losses.items():
+        objective = name.partition(".")[0]
+        sums[objective] = sums.get(objective, 0.0) + value
+    return sums
 
 
 class FileProgress:
