@@ -271,7 +271,9 @@ def report(
     """Write one self-contained HTML page about a run, or one that compares several."""
     with console.status("Drawing figures"):
         path = write_report(runs, out, device=device.value)
-    print_line(console, f"Report: [bold]{escaped(path)}[/]")
+    print_line(console, f"Report: [bold]{escaped(path)}[/] (open it in a browser)")
+    run = escaped(runs[0])
+    print_line(console, f"Next: squid score {run} IMAGE...   or   squid explain {run} IMAGE...")
 
 
 @app.command()
