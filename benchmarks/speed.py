@@ -131,7 +131,7 @@ def iteration(
 
 def steps(device: str) -> list[Row]:
     """Each form of the step, ours and in the authors' order of work."""
-    forms: list[tuple[StepForm, str]] = [("eager", "float32")]
+    forms: list[tuple[StepForm, str]] = [("eager", "float32"), ("eager", "bf16")]
     if device == "cuda":
         forms = [
             ("graphed", "bf16"),
@@ -145,7 +145,7 @@ def steps(device: str) -> list[Row]:
         for form, precision in forms
     ]
     reference = SquidConfig(**REFERENCE)  # type: ignore[arg-type]
-    for form, precision in forms[:1] if device == "cuda" else forms:
+    for form, precision in forms[:1]:
         rows.append(
             {
                 "recipe": "reference",
