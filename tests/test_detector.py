@@ -11,10 +11,11 @@ from torch import Tensor
 
 from squid import scoring
 from squid.calibration import Calibration
+from squid.data.splits import ImageSet, Splits
 from squid.detector import Detector, new_method
 from squid.errors import ConfigError, DataError
 from squid.export import ExportError
-from squid.recipe import Recipe
+from squid.recipe import CalibrationConfig, Recipe
 from squid.run import Run
 
 SIZE = 32
@@ -109,6 +110,21 @@ def test_a_saved_detector_scores_the_same(detector: Detector, run: Path, pixels:
     loaded = Detector.load(run, device="cpu", engine="torch")
     assert np.array_equal(loaded.score(pixels), detector.score(pixels))
     assert loaded.calibration == detector.calibration
+
+
+def test_mean_and_spread_come_from_the_images_the_recipe_names(pixels: Tensor) -> None:
+    images = ImageSet(pixels, np.zeros(len(pixels), int), tuple(map(str, range(len(pixels)))))
+    splits = Splits(images, images, images, official=False)
+
+    def calibration(**settings: object) -> Calibration:
+        given = recipe(MEMORYLESS).model_copy(
+            update={"calibration": CalibrationConfig.model_validate(settings)}
+        )
+        return Detector.calibrated(new_method(given), given, splits, device="cpu").calibration
+
+    assert calibration().count == len(pixels)
+    assert calibration(images=5).count == 5
+    assert calibration(images=5, augmented=True).mean != calibration(images=5).mean
 
 
 # ------------------------------------------------------------------- the engines

@@ -85,3 +85,11 @@ def test_every_default_is_written_out(write):
     assert written["method"]["slots"] == recipe.method.slots
     assert written["train"]["augment"]["shift"] == recipe.train.augment.shift
     assert Recipe.model_validate(written) == recipe
+
+
+def test_a_table_that_names_some_keys_keeps_the_rest_of_the_default(write):
+    text = START + "[method.generator]\nlr = 3e-4\n"
+    usual, changed = read_recipe(write(START)).method, read_recipe(write(text)).method
+    assert changed.generator == usual.generator.model_copy(update={"lr": 3e-4})
+    by_setting = read_recipe(write(START), ["method.generator.lr=3e-4"]).method
+    assert by_setting.generator == changed.generator

@@ -3,7 +3,6 @@
 Nothing here changes a method, and each image is explained on its own, whatever its batch.
 """
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch.nn import functional as F
 
 from squid.errors import ConfigError
 from squid.methods.base import Method
+from squid.nn.blur import gaussian_blur
 from squid.nn.discriminator import Discriminator
 
 
@@ -42,7 +42,7 @@ def gradcam(method: Method, images: Tensor, *, layer: int = -1) -> Tensor:
 def residual(method: Method, images: Tensor, *, sigma: float = 0.0) -> Tensor:
     """|image - reconstruction|, blurred by a Gaussian of `sigma` pixels when that is positive."""
     maps = (images - _reconstruction(method, images)).abs().mean(1)  # (b, h, w)
-    return _blurred(maps, sigma) if sigma > 0 else maps
+    return gaussian_blur(maps, sigma) if sigma > 0 else maps
 
 
 def memory(method: Method, images: Tensor) -> Tensor:
@@ -141,14 +141,6 @@ def _reconstruction(method: Method, images: Tensor) -> Tensor:
 
 def _resized(maps: Tensor, images: Tensor, mode: str) -> Tensor:
     return F.interpolate(maps[:, None], images.shape[-2:], mode=mode)[:, 0]  # (b, h, w)
-
-
-def _blurred(maps: Tensor, sigma: float) -> Tensor:
-    radius = min(math.ceil(3 * sigma), *(side - 1 for side in maps.shape[-2:]))
-    steps = torch.arange(-radius, radius + 1, device=maps.device, dtype=maps.dtype)
-    kernel = torch.softmax(-(steps**2) / (2 * sigma**2), 0)
-    padded = F.pad(maps[:, None], (radius,) * 4, mode="reflect")  # (b, 1, h + 2r, w + 2r)
-    return F.conv2d(F.conv2d(padded, kernel.view(1, 1, -1, 1)), kernel.view(1, 1, 1, -1))[:, 0]
 
 
 def _remembers(method: Method) -> bool:

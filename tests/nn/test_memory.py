@@ -167,3 +167,11 @@ def test_matrix_learns_and_queue_does_not():
     matrix(F.one_hot(torch.arange(4)).float()[:, None]).sum().backward()
     assert matrix.slots.grad is not None
     assert (matrix.slots.grad != 0).any(-1).all()
+
+
+def test_distance_finds_the_nearest_slot_and_a_product_the_longest():
+    slots = torch.tensor([[[1.0, 0.0], [10.0, 10.0]]])  # (1, 2, 2)
+    token = torch.tensor([[[1.0, 0.2]]])  # (1, 1, 2)
+    one = Shrinkage(k=1)
+    assert torch.equal(read(token, slots, one, "distance")[0, 0], slots[0, 0])
+    assert torch.equal(read(token, slots, one, "dot")[0, 0], slots[0, 1])

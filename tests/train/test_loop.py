@@ -122,9 +122,16 @@ def test_an_interrupt_after_a_bad_loss_saves_nothing(trained, make, watcher):
     assert [(s["epoch"], s["step"]) for s in watcher.states] == [(1, 0)]
 
 
-@pytest.mark.parametrize(("drop_last", "sizes"), [(True, [4, 4, 4]), (False, [4, 4, 4, 1])])
-def test_the_last_batch(make, trained, drop_last, sizes):
-    method, seen = make(drop_last=drop_last, epochs=1), []
+@pytest.mark.parametrize(
+    ("settings", "sizes"),
+    [
+        ({"drop_last": True}, [4, 4, 4]),
+        ({"drop_last": False}, [4, 4, 4, 1]),
+        ({"epoch_steps": 2}, [4, 4]),
+    ],
+)
+def test_the_batches_of_an_epoch(make, trained, settings, sizes):
+    method, seen = make(epochs=1, **settings), []
     noise = method.noise
 
     def spied(b):
