@@ -29,8 +29,8 @@ A recipe is a TOML file with the tables `data`, `method` and `train`. `--set met
 overrides one key on the command line. An unknown key is an error that names the nearest one. A key
 without a default must be given. The run folder holds the recipe with every default written out.
 
-A table inside a table (an optimiser, a backbone) changes the keys it names and keeps what its method
-gives the others: `generator = { lr = 3e-4 }` leaves SQUID's cosine as it is."""
+A table inside a table (an optimiser, a backbone) changes the keys it names and keeps what its
+method gives the others: `generator = { lr = 3e-4 }` leaves SQUID's cosine as it is."""
 
 INNER: dict[type, str] = {
     OptimizerConfig: "Optimiser",
