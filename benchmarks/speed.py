@@ -92,7 +92,7 @@ class Trainer:
         pixels = torch.randint(0, 256, (256, 1, config.size, config.size), dtype=torch.uint8)
         store = ImageStore(pixels, self.engine.device)
         self.stage: Stage = self.method.stages()[0]
-        self.step: Step = make_step(form, self.stage, store, self.engine)
+        self.step: Step = make_step(form, self.method, self.stage, store, self.engine)
         self.dice = Dice(
             self.method, Augment(), seed=0, stage=0, images=256, device=self.engine.device
         )

@@ -10,13 +10,13 @@ from squid.train.draws import Dice
 from squid.train.step import make_step, pick_form
 
 
-def losses(form, method, store, *, device="cpu", steps=6):
+def losses(form, method, store, *, device="cpu", precision="float32", steps=6):
     """Sums of the loss terms after each step."""
-    engine = Engine(device)
+    engine = Engine(device, precision=precision)
     method.to(engine.device).train()
     (stage,) = method.stages()
     store = type(store)(store.pixels, engine.device)
-    step = make_step(form, stage, store, engine)
+    step = make_step(form, method, stage, store, engine)
     dice = Dice(method, Augment(), seed=0, stage=0, images=len(store), device=engine.device)
     seen = []
     for i in range(steps):
@@ -36,20 +36,49 @@ def test_compiled_equals_eager(make, store, monkeypatch):
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore")  # of compilers and drivers
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 2e-3), ("bf16", 2e-2)])
 @pytest.mark.parametrize("form", ["compiled", "graphed"])
-def test_forms_agree_on_a_gpu(make, store, form):
+def test_forms_agree_on_a_gpu(make, store, form, precision, tolerance):
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    eager = losses("eager", make(), store, device="cuda", steps=20)
-    other = losses(form, make(), store, device="cuda", steps=20)
+    how = {"device": "cuda", "precision": precision, "steps": 50}
+    eager = losses("eager", make(), store, **how)
+    other = losses(form, make(), store, **how)
     for a, b in zip(eager, other, strict=True):
-        torch.testing.assert_close(a, b, rtol=2e-3, atol=1e-4)
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=1e-4)
+
+
+def test_working_weights_are_what_autocast_would_compute_with(make, store, monkeypatch):
+    worked, cast = make(), make()
+    copies = losses("eager", worked, store, precision="bf16")
+    monkeypatch.setattr("squid.train.step.WorkingWeights", lambda method: None)
+    plain = losses("eager", cast, store, precision="bf16")
+    for a, b in zip(copies, plain, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=0)
+    for name, value in worked.state_dict().items():
+        torch.testing.assert_close(value, cast.state_dict()[name], rtol=1e-5, atol=1e-7)
+
+
+def test_a_step_works_with_weights_that_were_changed_between_epochs(make, store):
+    method = make()
+    engine = Engine("cpu", precision="bf16")
+    (stage,) = method.train().stages()
+    step = make_step("eager", method, stage, store, engine)
+    conv = method.encoder.enter.enter[0]
+    with torch.no_grad():
+        conv.weight.fill_(0.5)
+    step.begin_epoch({})
+    with step.working.in_place():
+        assert conv.weight.dtype == torch.bfloat16
+        assert (conv.weight == 0.5).all()
+    assert conv.weight.dtype == torch.float32
 
 
 def test_objectives_take_turns(make, store):
     method = make()
     (stage,) = method.stages()
-    step = make_step("eager", stage, store, Engine("cpu"))
+    step = make_step("eager", method, stage, store, Engine("cpu"))
     dice = Dice(method, None, seed=0, stage=0, images=13, device=torch.device("cpu"))
     method.train()
     generator, discriminator = method.encoder, method.discriminator

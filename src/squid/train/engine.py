@@ -40,6 +40,7 @@ class Engine:
                 f"{devices} GPUs were asked for and {torch.cuda.device_count()} are here; "
                 "lower --devices."
             )
+        self.precision = precision
         self._launched = False
         self._fabric = Fabric(
             accelerator=accelerator,

@@ -149,7 +149,7 @@ class _StageTrainer:
         self.config, self.engine, self.monitor = config, engine, monitor
         self.interrupted = interrupted
         _check_batch(self.stage, len(store), engine.world)
-        self.step: Step = make_step(config.step, self.stage, store, engine)
+        self.step: Step = make_step(config.step, method, self.stage, store, engine)
         self.dice = Dice(
             method,
             config.augment or None,
@@ -186,7 +186,7 @@ class _StageTrainer:
     def _epoch(self, epoch: int, start: int, totals: dict[str, float]) -> None:
         self.method.train()
         rates = self._set_rates(epoch)
-        self.step.start_totals(totals)
+        self.step.begin_epoch(totals)
         began = read = time.monotonic()
         steps = self._steps(epoch)
         for step in range(start, steps):

@@ -6,6 +6,7 @@ waits for the device.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Literal, ParamSpec, TypeVar
 
@@ -20,6 +21,7 @@ from squid.nn.ranks import Ranks
 from squid.train.draws import Draws
 from squid.train.engine import Engine
 from squid.train.optimizers import build_optimizer
+from squid.train.working import WorkingWeights, widened
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,9 +50,17 @@ class Step:
     """Eager or compiled update of one stage; loss terms are summed on the device in `totals`."""
 
     def __init__(
-        self, stage: Stage, store: ImageStore, engine: Engine, *, compiled: bool, capturable: bool
+        self,
+        method: nn.Module,
+        stage: Stage,
+        store: ImageStore,
+        engine: Engine,
+        *,
+        compiled: bool,
+        capturable: bool,
     ) -> None:
         self.stage = _compiled(stage) if compiled else stage
+        self.working = WorkingWeights(method) if engine.precision == "bf16" else None
         self.store = store
         self.engine = engine
         self.ranks = engine.ranks
@@ -61,6 +71,10 @@ class Step:
         self.totals: dict[str, Tensor] = {}
 
     def __call__(self, draws: Draws, active: Active) -> None:
+        with self.working.in_place() if self.working else nullcontext():
+            self._step(draws, active)
+
+    def _step(self, draws: Draws, active: Active) -> None:
         images = self.store.batch(draws.index, draws.affine)  # (b, 1, h, w)
         batch = Batch(images, draws.index, draws.noise)
         objectives = [o for o, on in zip(self.stage.objectives, active, strict=True) if on]
@@ -88,25 +102,32 @@ class Step:
         with self.engine.autocast():
             terms = objective.loss(batch, shared)
         values = torch.stack([at_least_float32(term) for term in terms.values()])
-        gradients = torch.autograd.grad(values.sum(), objective.parameters, retain_graph=keep_graph)
+        parameters = objective.parameters
+        learning = self.working.of(parameters) if self.working else parameters
+        found = torch.autograd.grad(values.sum(), learning, retain_graph=keep_graph)
+        gradients = widened(found, parameters) if self.working else found
         values = values.detach()
         average_over_ranks([*gradients, values], self.ranks)
-        for parameter, gradient in zip(objective.parameters, gradients, strict=True):
+        for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         if objective.optimizer.clip is not None:
-            nn.utils.clip_grad_norm_(objective.parameters, objective.optimizer.clip)
+            nn.utils.clip_grad_norm_(parameters, objective.optimizer.clip)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         if objective.after is not None:
             objective.after()
+        if self.working is not None:
+            self.working.follow(parameters)
         for name, value in zip(terms, values.unbind(), strict=True):
             self._total(f"{objective.name}.{name}").add_(value)
 
-    def start_totals(self, values: Mapping[str, float]) -> None:
-        """Sums begin at zero, or at `values`; in place, because captured graphs add to these
-        tensors."""
-        for name in self.totals.keys() | values.keys():
-            self._total(name).fill_(values.get(name, 0.0))
+    def begin_epoch(self, totals: Mapping[str, float]) -> None:
+        """Sums begin at zero, or at `totals`; in place, because captured graphs add to these
+        tensors. Weights may have been changed since the last step."""
+        if self.working is not None:
+            self.working.follow()
+        for name in self.totals.keys() | totals.keys():
+            self._total(name).fill_(totals.get(name, 0.0))
 
     def _total(self, name: str) -> Tensor:
         if name not in self.totals:
@@ -118,8 +139,8 @@ class Step:
 class GraphedStep(Step):
     """The compiled update captured once per kind of step and replayed: one launch for all of it."""
 
-    def __init__(self, stage: Stage, store: ImageStore, engine: Engine) -> None:
-        super().__init__(stage, store, engine, compiled=True, capturable=True)
+    def __init__(self, method: nn.Module, stage: Stage, store: ImageStore, engine: Engine) -> None:
+        super().__init__(method, stage, store, engine, compiled=True, capturable=True)
         self._eager_steps: dict[tuple[Active, int], int] = {}
         self._graphs: dict[tuple[Active, int], tuple[torch.cuda.CUDAGraph, Draws]] = {}
         self._stream = torch.cuda.Stream(engine.device)  # type: ignore[no-untyped-call]
@@ -158,12 +179,14 @@ class GraphedStep(Step):
         return graph, static
 
 
-def make_step(form: StepForm, stage: Stage, store: ImageStore, engine: Engine) -> Step:
-    """The step of a stage in the form asked for."""
+def make_step(
+    form: StepForm, method: nn.Module, stage: Stage, store: ImageStore, engine: Engine
+) -> Step:
+    """The step of a method's stage in the form asked for."""
     form = pick_form(form, engine.device, world=engine.world)
     if form == "graphed":
-        return GraphedStep(stage, store, engine)
-    return Step(stage, store, engine, compiled=form == "compiled", capturable=False)
+        return GraphedStep(method, stage, store, engine)
+    return Step(method, stage, store, engine, compiled=form == "compiled", capturable=False)
 
 
 def _compiled(stage: Stage) -> Stage:

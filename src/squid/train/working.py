@@ -1,0 +1,56 @@
+"""bf16 copies of the convolutions' float32 weights, with which a mixed-precision step computes.
+
+Autocast would cast every weight in every pass, and every gradient back, in a small kernel each. The
+copies are the same numbers, all cast at once after an update.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+class WorkingWeights:
+    """In place for the time of a step; outside it everyone sees the float32 weights."""
+
+    def __init__(self, method: nn.Module) -> None:
+        kinds = (nn.Conv2d, nn.ConvTranspose2d)
+        convolutions = [module for module in method.modules() if isinstance(module, kinds)]
+        self._places = [
+            (module, name, parameter)
+            for module in convolutions
+            for name, parameter in module.named_parameters(recurse=False)
+        ]
+        self._copies = {
+            p: nn.Parameter(p.detach().to(torch.bfloat16), requires_grad=p.requires_grad)
+            for _, _, p in self._places
+        }
+
+    def of(self, parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
+        """What a step computes with in the place of `parameters`."""
+        return [self._copies.get(p, p) for p in parameters]
+
+    @torch.no_grad()
+    def follow(self, parameters: Sequence[nn.Parameter] | None = None) -> None:
+        """Read the float32 weights again: those given, or all."""
+        changed = [p for p in (parameters or self._copies) if p in self._copies]
+        if changed:
+            torch._foreach_copy_([self._copies[p] for p in changed], list[Tensor](changed))
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        for module, name, parameter in self._places:
+            module._parameters[name] = self._copies[parameter]
+        try:
+            yield
+        finally:
+            for module, name, parameter in self._places:
+                module._parameters[name] = parameter
+
+
+def widened(gradients: Sequence[Tensor], parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    """Gradients in the precision of the parameters, all cast at once."""
+    wide = [torch.empty_like(p) for p in parameters]
+    torch._foreach_copy_(wide, list(gradients))
+    return wide

@@ -1,0 +1,71 @@
+"""What only a GPU can show: captured graphs among snapshots and interruptions, compiled scoring."""
+
+import numpy as np
+import pytest
+import torch
+
+from squid.calibration import Calibration
+from squid.data.digitanatomy import DigitAnatomy
+from squid.detector import Detector
+from squid.recipe import Recipe
+from squid.train import Engine, TrainConfig, train
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore"),  # of compilers and drivers
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+CALIBRATION = Calibration(mean=0.0, std=1.0, count=0, thresholds={}, heldout=0)
+
+
+def detector(method, **options):
+    recipe = Recipe(data=DigitAnatomy(), method=method.config)
+    return Detector(method, CALIBRATION, recipe, device="cuda", **options)
+
+
+def train_graphed(method, store, watcher, *, state=None, **config):
+    train(
+        method,
+        type(store)(store.pixels, "cuda"),
+        TrainConfig(step="graphed", **config),
+        seed=0,
+        engine=Engine("cuda"),
+        monitor=watcher,
+        state=state,
+    )
+    return method
+
+
+def test_snapshots_do_not_disturb_captured_graphs(make, store, new_watcher):
+    class Scoring(new_watcher):
+        def snapshot(self, epoch):
+            detector(watched).score(store.pixels)
+
+    watched, alone = make(epochs=8), make(epochs=8)
+    scoring, quiet = Scoring(), new_watcher()
+    train_graphed(watched, store, scoring, snapshot_every=1)
+    train_graphed(alone, store, quiet)
+    for a, b in zip(scoring.epochs, quiet.epochs, strict=True):
+        for name, value in a.losses.items():
+            assert value == pytest.approx(b.losses[name], rel=5e-3, abs=1e-4)
+
+
+def test_a_graphed_training_goes_on_where_it_was(make, store, new_watcher):
+    whole, before, after = new_watcher(), new_watcher(), new_watcher()
+    train_graphed(make(epochs=8), store, whole)
+    train_graphed(make(epochs=8), store, before, save_minutes=0)
+    state = before.states[4]
+    train_graphed(make(epochs=8), store, after, state=state)
+    assert len(after.epochs) == 8 - state["epoch"]
+    for a, b in zip(whole.epochs[state["epoch"] :], after.epochs, strict=True):
+        for name, value in a.losses.items():
+            assert value == pytest.approx(b.losses[name], rel=5e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 3, 256])
+def test_compiled_scoring_equals_eager(make, count):
+    pixels = torch.randint(0, 256, (count, 1, 32, 32), dtype=torch.uint8)
+    method = make().eval()
+    compiled = detector(method, compile=True).score(pixels)
+    eager = detector(method).score(pixels)
+    np.testing.assert_allclose(compiled, eager, rtol=1e-3, atol=1e-4)
