@@ -10,12 +10,15 @@ over the measured copy bandwidth.
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from datetime import date
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,17 +29,24 @@ from rich.table import Table
 from torch.utils.flop_counter import FlopCounterMode
 
 from squid.data.cache import Augment, ImageStore
+from squid.data.folder import Folder
+from squid.data.image import read_resized
+from squid.data.stream import cores, stream
+from squid.detector import UNCALIBRATED, Detector
 from squid.export import OnnxScorer, export_onnx
 from squid.methods.base import Stage
 from squid.methods.squid import Squid
 from squid.methods.squid_config import SquidConfig
 from squid.nn.memory import MemoryQueue, Shrinkage
+from squid.recipe import Recipe
 from squid.run import commit
+from squid.scoring import BATCH_SIZE
 from squid.train.draws import Dice
 from squid.train.engine import Engine
 from squid.train.step import Step, StepForm, make_step
 
 Row = dict[str, Any]
+IMAGES = Path(os.environ.get("SQUID_SHARED", "../shared")) / "data" / "zhanglab_originals"
 REFERENCE = {
     "conv_bias": True,
     "forwards": "separate",
@@ -286,6 +296,50 @@ def memory(device: str) -> list[Row]:
     return rows
 
 
+def files(device: str) -> list[Row]:
+    """JPEG files from disk: what all cores decode, processes apart and with nothing else to do,
+    against scoring the same files."""
+    originals = sorted(IMAGES.rglob("*.jpeg"))
+    if not originals:
+        return [{"skipped": f"no .jpeg file under {IMAGES}"}]
+    paths = (originals * 100)[: 2048 if device == "cuda" else 128]
+    detector = _untrained(device)
+    detector.score(paths[:1])
+    detector.score(paths[: BATCH_SIZE[device]])
+    with ProcessPoolExecutor(cores(), get_context("spawn")) as pool:
+        list(pool.map(_decode, paths[: 4 * cores()], chunksize=1))  # starts them
+        decoding = rate(lambda: list(pool.map(_decode, paths, chunksize=8)), len(paths))
+    rows = [("decoded by processes", decoding)]
+    rows += [("decoded ahead by threads", rate(lambda: list(stream(paths, 128, 256)), len(paths)))]
+    rows += [("decoded and scored", rate(lambda: detector.score(paths), len(paths)))]
+    return [
+        {"work": work, "files_per_second": speed, "share": speed / decoding} for work, speed in rows
+    ]
+
+
+def _decode(path: Path) -> None:
+    torch.set_num_threads(1)
+    read_resized(path, 128)
+
+
+def _untrained(device: str) -> Detector:
+    precision = "bf16" if device == "cuda" else "float32"
+    recipe = Recipe(data=Folder(root=Path()), method=SquidConfig())
+    return Detector(
+        Squid(SquidConfig()),
+        UNCALIBRATED,
+        recipe,
+        device=device,
+        precision=precision,  # type: ignore[arg-type]
+    )
+
+
+def rate(call: Callable[[], object], count: int) -> float:
+    began = time.perf_counter()
+    call()
+    return count / (time.perf_counter() - began)
+
+
 def floors(device: str) -> Row:
     """What the machine can do at best, and what an iteration of ours must do."""
     rate, bandwidth = arithmetic_rate(device), copy_rate(device)
@@ -325,6 +379,7 @@ SECTIONS: dict[str, Callable[[str], list[Row]]] = {
     "floors": lambda device: [floors(device)],
     "step": steps,
     "score": scoring,
+    "files": files,
     "memory": memory,
     "scaling": scaling,
 }

@@ -1,6 +1,7 @@
 """Recipe -> run -> numbers. One runner, used by `train`, `evaluate` and every table alike."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from squid.errors import DataError, DivergedError, RunError
 from squid.methods.base import Method
 from squid.metrics import PAPER, Threshold, evaluate, normals, per_group_auc
 from squid.recipe import Recipe, read_recipe
-from squid.restoration import measure_digits
+from squid.restoration import measure_digits, train_reader
 from squid.run import Run, describe_environment
 from squid.train import Engine, Epoch, Monitor
 from squid.train.engine import Device
@@ -283,12 +284,12 @@ def _digit_measures(detector: Detector, splits: Splits, noise: float) -> dict[st
     noise."""
     if splits.test.cells is None:
         return {}
+    reader = train_reader(splits.train)
+    measure = partial(
+        measure_digits, detector.method, splits, device=detector.device, reader=reader
+    )
     with torch.no_grad():
-        measures = [
-            measure_digits(detector.method, splits, noise=std, device=detector.device).as_dict()
-            for std in (0.0, noise)
-        ]
-    return {"digits": measures}
+        return {"digits": [measure(noise=std).as_dict() for std in (0.0, noise)]}
 
 
 def _refuse_other_data(run: Run, splits: Splits) -> None:

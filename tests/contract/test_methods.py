@@ -203,7 +203,7 @@ class Update:
         stage, store = self.method.stages()[number], ImageStore(task.train, "cpu")
         prepare(self.method, stage, store)
         self.before = {id(p): p.detach().clone() for p in self.method.parameters()}
-        step = Step(stage, store, Engine("cpu"), compiled=False, capturable=False)
+        step = Step(self.method, stage, store, Engine("cpu"), compiled=False, capturable=False)
         dice = Dice(
             self.method, None, seed=0, stage=number, images=TRAIN, device=torch.device("cpu")
         )

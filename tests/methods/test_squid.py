@@ -71,10 +71,17 @@ def draw_batch(method: Squid, b: int = 2) -> Batch:
     return Batch(images=images, index=torch.arange(b), noise=noise)
 
 
+def pass_of(stage, batch: Batch, active: frozenset[str]):
+    """The forward that the active objectives share, with what only the last of them needs."""
+    shared = stage.shared(batch, active) if stage.shared else {}
+    needed = stage.beside is not None and stage.objectives[-1].name in active
+    return shared | stage.beside(batch, shared) if needed else shared
+
+
 def gradients(method: Squid, batch: Batch, active=frozenset({"discriminator", "generator"})):
     """One eager step without the updates: the terms and gradients of each active objective."""
     (stage,) = method.stages()
-    shared = stage.shared(batch, active) if stage.shared else {}
+    shared = pass_of(stage, batch, active)
     for objective in stage.objectives:
         if objective.name in active:
             terms = objective.loss(batch, shared)
@@ -118,16 +125,16 @@ def test_score_depends_on_its_image_only_and_leaves_no_trace(statistics):
 @pytest.mark.parametrize("stopped", [True, False])
 def test_the_teacher_leaves_the_encoder_alone(stopped):
     method = small(stop_gradient=stopped)
-    drawing = method._draw(draw_batch(method), "shared", teach=True)
+    drawing = method._draw(draw_batch(method), "shared")
     encoder = list(method.encoder.parameters())
-    loss = drawing.taught[0].sum()
+    loss = method._teach(drawing)[0].sum()
     grads = torch.autograd.grad(loss, encoder, allow_unused=True)
     assert all(grad is None for grad in grads) == stopped
 
 
 def test_the_discriminator_teaches_the_student_only():
     method = small()
-    drawing = method._draw(draw_batch(method), "shared", teach=True)
+    drawing = method._draw(draw_batch(method), "shared")
     logits = method.discriminator(drawing.reconstruction, "batch").sum()
     grads = torch.autograd.grad(logits, list(method.teacher.parameters()), allow_unused=True)
     assert all(grad is None for grad in grads)
@@ -136,8 +143,7 @@ def test_the_discriminator_teaches_the_student_only():
 def test_a_step_without_the_generator_runs_the_student_only():
     method = small()
     shared = method._shared(draw_batch(method), frozenset({"discriminator"}))
-    assert shared["terms"] == {}
-    assert not shared["reconstruction"].requires_grad
+    assert not shared["drawing"].reconstruction.requires_grad
     norm = method.teacher.levels[0].enter[1]
     assert norm.num_batches_tracked == 0
 
@@ -149,9 +155,9 @@ def test_masks_act_in_training_and_not_after():
     through = replace(batch, noise={"shared.mask0": torch.ones(8, 1, 4, 4)})
     method.eval()
     expected = method.reconstruct(batch.images)
-    drawn = method._draw(through, "shared", teach=False).reconstruction
+    drawn = method._draw(through, "shared").reconstruction
     torch.testing.assert_close(drawn, expected)
-    assert not torch.equal(method._draw(around, "shared", teach=False).reconstruction, expected)
+    assert not torch.equal(method._draw(around, "shared").reconstruction, expected)
 
 
 @pytest.mark.parametrize(("update", "rows"), [("step", 2), ("generator", 0)])
@@ -208,7 +214,7 @@ def test_a_step_can_be_compiled_as_one_graph(settings, active):
 
     def step(images, noise):
         drawn = Batch(images=images, index=batch.index, noise=noise)
-        shared = stage.shared(drawn, frozenset(active)) if stage.shared else {}
+        shared = pass_of(stage, drawn, frozenset(active))
         chosen = [o for o in stage.objectives if o.name in active]
         return [o.loss(drawn, shared) for o in chosen]
 
@@ -339,9 +345,9 @@ def test_golden_training_forward(shared):
     method = from_reference(under(case, "sd/"), judge).double().train()
     noise = {f"generator.mask{m}": case[f"train/mask{m}"] for m in range(3)}
     batch = Batch(images=case["x"].double(), index=torch.arange(3), noise=noise)
-    drawing = method._draw(batch, "generator", teach=True)
+    drawing = method._draw(batch, "generator")
     torch.testing.assert_close(drawing.reconstruction, case["train/recon"], **close)
-    image, features = drawing.taught
+    image, features = method._teach(drawing)
     torch.testing.assert_close(image, case["train/teacher_recon"], **close)
     distance = distillation(drawing.features, features)
     torch.testing.assert_close(distance, case["train/dist_loss"], **close)

@@ -93,6 +93,8 @@ class Stage:
     """The most steps an epoch has; the images beyond them wait for another epoch's order."""
     shared: Callable[[Batch, frozenset[str]], Shared] | None = None
     """One forward that several objectives use; it is told which of them are active in this step."""
+    beside: Callable[[Batch, Shared], Shared] | None = None
+    """What only the last objective needs beside that: a GPU computes it while the others learn."""
     after: Callable[[], None] | None = None
     """At the end of each step, when every gradient has been taken."""
     prepare: Callable[[Iterable[Batch]], None] | None = None

@@ -6,9 +6,8 @@ teacher generator, without memories, guides the student in training only.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -36,17 +35,20 @@ from squid.nn.memory import MemoryMatrix, MemoryQueue
 from squid.nn.patches import split
 from squid.nn.ssim import disagreement
 
+Maps = list[Tensor]
+Taught = tuple[Tensor, Maps]
+"""The teacher's reconstruction, and its features of each level."""
 
-@dataclass(frozen=True)
-class Drawing:
-    """What the generator made of a batch."""
+
+class Drawing(NamedTuple):
+    """What the student made of a batch, and what the teacher is to make its own of."""
 
     reconstruction: Tensor
-    """(b, 1, h, w) in [0, 1], the student's."""
-    features: list[Tensor]
-    """The student's, of each level, for distillation."""
-    taught: tuple[Tensor, list[Tensor]] | None
-    """The teacher's reconstruction and features."""
+    """(b, 1, h, w) in [0, 1]."""
+    features: Maps
+    """Of each level, for distillation."""
+    bottleneck: Tensor
+    skips: Maps
 
 
 class Squid(Method):
@@ -128,6 +130,7 @@ class Squid(Method):
                 drop_last=config.drop_last,
                 epoch_steps=config.epoch_steps,
                 shared=self._shared if config.forwards == "shared" else None,
+                beside=self._taught if config.forwards == "shared" and self.teacher else None,
                 after=commit if each_step else None,
             ),
         )
@@ -137,22 +140,25 @@ class Squid(Method):
         return [parameter for name, parameter in named if not name.startswith("discriminator.")]
 
     def _shared(self, batch: Batch, active: frozenset[str]) -> Shared:
-        """Steps that leave the generator alone need neither its gradients nor its teacher."""
-        learns = "generator" in active
-        with torch.set_grad_enabled(learns and torch.is_grad_enabled()):
-            drawing = self._draw(batch, "shared", teach=learns)
-        terms = self._drawing_terms(drawing, batch.images) if learns else {}
-        return {"reconstruction": drawing.reconstruction, "terms": terms}
+        """Steps that leave the generator alone need no gradients of it."""
+        with torch.set_grad_enabled("generator" in active and torch.is_grad_enabled()):
+            return {"drawing": self._draw(batch, "shared")}
+
+    def _taught(self, batch: Batch, shared: Shared) -> Shared:
+        """Only the generator's loss asks for its teacher."""
+        return {"taught": self._teach(shared["drawing"])}
 
     def _discriminator_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         config = self.config
         if config.forwards == "shared":
-            fake = shared["reconstruction"].detach()
+            fake = shared["drawing"].reconstruction.detach()
             both = torch.cat((batch.images, fake.to(batch.images.dtype)))
             real_logits, fake_logits = self.discriminator(both, "halves").chunk(2)
         else:
             with torch.no_grad():
-                fake = self._draw(batch, "discriminator", teach=True).reconstruction
+                drawing = self._draw(batch, "discriminator")
+                self._teach(drawing)  # tracks its statistics in this pass as well
+                fake = drawing.reconstruction
             real_logits = self.discriminator(batch.images, "batch")
             fake_logits = self.discriminator(fake, "batch")
         share = 0.5 if config.discriminator_loss == "average" else 1.0
@@ -162,24 +168,27 @@ class Squid(Method):
     def _generator_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         config = self.config
         if config.forwards == "shared":
-            reconstruction: Tensor = shared["reconstruction"]
-            terms: dict[str, Tensor] = shared["terms"]
+            drawing, taught = shared["drawing"], shared.get("taught")
         else:
-            drawing = self._draw(batch, "generator", teach=True)
-            reconstruction = drawing.reconstruction
-            terms = self._drawing_terms(drawing, batch.images)
+            drawing = self._draw(batch, "generator")
+            taught = self._teach(drawing)
         # Detached, because a compiled backward pass would take the judge's gradients as well.
         judge = {name: p.detach() for name, p in self.discriminator.named_parameters()}
-        logits: Tensor = functional_call(self.discriminator, judge, (reconstruction, "batch"))
+        logits: Tensor = functional_call(
+            self.discriminator, judge, (drawing.reconstruction, "batch")
+        )
         fooling = losses.fooling(logits, config.generator_loss)
+        terms = self._drawing_terms(drawing, taught, batch.images)
         return terms | {"generator": config.loss_weights.generator * fooling}
 
-    def _drawing_terms(self, drawing: Drawing, images: Tensor) -> dict[str, Tensor]:
+    def _drawing_terms(
+        self, drawing: Drawing, taught: Taught | None, images: Tensor
+    ) -> dict[str, Tensor]:
         """The losses that the discriminator has no part in."""
         config, weights = self.config, self.config.loss_weights
         terms = {"student": weights.student * F.mse_loss(drawing.reconstruction, images)}
-        if drawing.taught is not None:
-            image, features = drawing.taught
+        if taught is not None:
+            image, features = taught
             terms["teacher"] = weights.teacher * F.mse_loss(image, images)
             terms["distillation"] = weights.distillation * losses.distillation(
                 drawing.features,
@@ -189,15 +198,14 @@ class Squid(Method):
             )
         return terms
 
-    def _draw(self, batch: Batch, name: str, *, teach: bool) -> Drawing:
-        """A pass of the generator with the draws of that name."""
+    def _draw(self, batch: Batch, name: str) -> Drawing:
+        """A pass of encoder and student with the draws of that name."""
         draws = {key: batch.noise[f"{name}.{key}"] for key in self._draws(batch.images.shape[0])}
         bottleneck, skips = self._encode(batch.images, draws.get("keep"))
         masks = [draws.get(f"mask{i + 1}") for i in range(len(self.student.memories))]
         inpainted = self._inpaint(bottleneck, draws.get("mask0"))
         reconstruction, features = self.student(inpainted, skips, masks)
-        taught = self._teach(bottleneck, skips) if teach else None
-        return Drawing(reconstruction, features, taught)
+        return Drawing(reconstruction, features, bottleneck, skips)
 
     def _encode(self, images: Tensor, keep: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
         patches = split(images, self.config.grid)
@@ -209,12 +217,13 @@ class Squid(Method):
         kind, rho = self.config.shortcut, self.config.rho
         return shortcut(bottleneck, self.inpainting(bottleneck), kind, mask=mask, rho=rho)
 
-    def _teach(self, bottleneck: Tensor, skips: list[Tensor]) -> tuple[Tensor, list[Tensor]] | None:
+    def _teach(self, drawing: Drawing) -> Taught | None:
         if self.teacher is None:
             return None
+        bottleneck, skips = drawing.bottleneck, drawing.skips
         if self.config.stop_gradient:
             bottleneck, skips = bottleneck.detach(), [skip.detach() for skip in skips]
-        taught: tuple[Tensor, list[Tensor]] = self.teacher(bottleneck, skips)
+        taught: Taught = self.teacher(bottleneck, skips)
         return taught
 
     @property

@@ -18,6 +18,7 @@ from squid.errors import ConfigError
 from squid.methods.base import Batch, Objective, Shared, Stage
 from squid.nn.conv import at_least_float32
 from squid.nn.ranks import Ranks
+from squid.train.beside import Beside
 from squid.train.draws import Draws
 from squid.train.engine import Engine
 from squid.train.optimizers import build_optimizer
@@ -60,6 +61,8 @@ class Step:
         capturable: bool,
     ) -> None:
         self.stage = _compiled(stage) if compiled else stage
+        beside = self.stage.beside
+        self.beside = Beside(beside, engine.device) if beside is not None else None
         self.working = WorkingWeights(method) if engine.precision == "bf16" else None
         self.store = store
         self.engine = engine
@@ -81,9 +84,12 @@ class Step:
         with self.engine.autocast():
             names = frozenset(o.name for o in objectives)
             shared: Shared = self.stage.shared(batch, names) if self.stage.shared else {}
+            aside = self.beside.start(batch, shared) if self.beside and active[-1] else {}
         for objective, optimizer, on in zip(
             self.stage.objectives, self.optimizers, active, strict=True
         ):
+            if on and objective is self.stage.objectives[-1] and self.beside:
+                shared = {**shared, **self.beside.join(aside)}
             if on:
                 keep = self.stage.shared is not None and objective is not objectives[-1]
                 self._update(objective, optimizer, batch, shared, keep_graph=keep)
@@ -105,7 +111,7 @@ class Step:
         parameters = objective.parameters
         learning = self.working.of(parameters) if self.working else parameters
         found = torch.autograd.grad(values.sum(), learning, retain_graph=keep_graph)
-        gradients = widened(found, parameters) if self.working else found
+        gradients = widened(found) if self.working else found
         values = values.detach()
         average_over_ranks([*gradients, values], self.ranks)
         for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -193,11 +199,17 @@ def _compiled(stage: Stage) -> Stage:
     objectives = tuple(
         replace(o, loss=_compile(o.loss)) if o.compilable else o for o in stage.objectives
     )
-    return replace(stage, objectives=objectives, shared=stage.shared and _compile(stage.shared))
+    return replace(
+        stage,
+        objectives=objectives,
+        shared=stage.shared and _compile(stage.shared),
+        beside=stage.beside and _compile(stage.beside),
+    )
 
 
 def _compile(function: Callable[P, R]) -> Callable[P, R]:
-    return torch.compile(function, dynamic=False)
+    """Small kernels that do not wait for each other become one: a third of a step is such."""
+    return torch.compile(function, dynamic=False, options={"combo_kernels": True})
 
 
 def average_over_ranks(tensors: Sequence[Tensor], ranks: Ranks) -> None:

@@ -49,8 +49,11 @@ class WorkingWeights:
                 module._parameters[name] = parameter
 
 
-def widened(gradients: Sequence[Tensor], parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-    """Gradients in the precision of the parameters, all cast at once."""
-    wide = [torch.empty_like(p) for p in parameters]
-    torch._foreach_copy_(wide, list(gradients))
-    return wide
+def widened(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Gradients in float32, those of the copies cast all at once."""
+    narrow = [g for g in gradients if g.dtype == torch.bfloat16]
+    wide = [torch.empty_like(g, dtype=torch.float32) for g in narrow]
+    if narrow:
+        torch._foreach_copy_(wide, narrow)
+    found = iter(wide)
+    return [next(found) if g.dtype == torch.bfloat16 else g for g in gradients]

@@ -1,0 +1,93 @@
+"""Does the fast training learn what the plain one learns: bf16 graphed against float32 eager?
+
+    python benchmarks/equality.py [--recipe FILE] [--epochs 100] [--seeds 3] [--set KEY=VALUE ...]
+
+All trainings run side by side, each in a process of its own. Compared are AUCs of the labelled
+validation images, of scores averaged over the snapshots: the test images are not looked at.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from speed import provenance
+
+from squid.benchmark.protocols import snapshot_aucs
+from squid.metrics import auc
+from squid.recipe import read_recipe
+from squid.run import Run
+
+FORMS = {
+    "graphed, bf16": ("graphed", "bf16"),
+    "eager, float32": ("eager", "float32"),
+}
+
+
+def start(form: str, seed: int, options: argparse.Namespace) -> "subprocess.Popen[bytes]":
+    step, precision = FORMS[form]
+    settings = [
+        f"seed={seed}",
+        f"method.epochs={options.epochs}",
+        f"train.snapshot_every={options.every}",
+        f"train.step={step}",
+        f"train.precision={precision}",
+        *options.set,
+    ]
+    command = [sys.executable, "-m", "squid", "train", str(options.recipe), "--overwrite"]
+    command += ["--out", str(folder(form, seed, options)), "--device", options.device]
+    for setting in settings:
+        command += ["--set", setting]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+
+def folder(form: str, seed: int, options: argparse.Namespace) -> Path:
+    path: Path = options.runs / f"{FORMS[form][0]}-{seed}"
+    return path
+
+
+def measure(path: Path) -> dict[str, float]:
+    """AUCs of the validation images: averaged over all snapshots, and at the last."""
+    run = Run.open(path)
+    labels = run.recipe.data.load(run.recipe.method.size).validation.labels
+    assert run.snapshots is not None
+    scores = run.snapshots["validation"]
+    seconds = sum(float(row["seconds"]) for row in run.history)
+    aucs = snapshot_aucs(scores, labels)
+    return {"averaged": auc(scores.mean(0), labels), "last": aucs[-1], "seconds": seconds}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--recipe", type=Path, default=Path("recipes/zhanglab.toml"))
+    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--every", type=int, default=5, help="epochs between snapshots")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--runs", type=Path, default=Path("runs/equality"))
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args()
+    began = time.monotonic()
+    cells = [(form, seed) for form in FORMS for seed in range(options.seeds)]
+    for process in [start(form, seed, options) for form, seed in cells]:
+        process.wait()
+    found = {
+        form: [measure(folder(f, s, options)) for f, s in cells if f == form] for form in FORMS
+    }
+    for form, rows in found.items():
+        averaged = [100 * row["averaged"] for row in rows]
+        spread = statistics.stdev(averaged) if len(averaged) > 1 else float("nan")
+        print(f"{form:16} {statistics.mean(averaged):.1f} +- {spread:.1f}  {averaged}")
+    recipe = read_recipe(options.recipe).model_dump(mode="json")
+    result = provenance(options.device) | {"minutes": (time.monotonic() - began) / 60}
+    result |= {"recipe": recipe, "epochs": options.epochs, "validation_auc": found}
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "equality.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
