@@ -14,7 +14,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from datetime import date
 from functools import partial
@@ -139,30 +139,23 @@ def iteration(
     }
 
 
-def steps(device: str) -> list[Row]:
+def steps(device: str) -> Iterator[Row]:
     """Each form of the step, ours and in the authors' order of work."""
     forms: list[tuple[StepForm, str]] = [("eager", "float32"), ("eager", "bf16")]
     if device == "cuda":
         forms = [
             ("graphed", "bf16"),
             ("compiled", "bf16"),
-            ("eager", "bf16"),
+            *reversed(forms),
             ("graphed", "float32"),
-            ("eager", "float32"),
         ]
-    rows = [
-        {"recipe": "ours", **iteration(SquidConfig(), form, precision, device)}
-        for form, precision in forms
-    ]
+    form, precision = forms[0]
+    yield {"recipe": "ours", **iteration(SquidConfig(), form, precision, device)}
     reference = SquidConfig(**REFERENCE)  # type: ignore[arg-type]
-    for form, precision in forms[:1]:
-        rows.append(
-            {
-                "recipe": "reference",
-                **iteration(reference, form, precision, device, nchw=device == "cpu"),
-            }
-        )
-    return rows
+    plain = device == "cpu"
+    yield {"recipe": "reference", **iteration(reference, form, precision, device, nchw=plain)}
+    for form, precision in forms[1:]:
+        yield {"recipe": "ours", **iteration(SquidConfig(), form, precision, device)}
 
 
 def scoring(device: str) -> list[Row]:
@@ -249,7 +242,7 @@ def _graphed(
     return replay
 
 
-def scaling(device: str) -> list[Row]:
+def scaling(device: str) -> Iterator[Row]:
     """Cost against image size at 64-pixel patches, slots, and grid (eager, so that no compilation
     is timed)."""
     sizes = (64, 128, 256, 512) if device == "cuda" else (64, 128)
@@ -262,14 +255,9 @@ def scaling(device: str) -> list[Row]:
     ]
     variants += [("slots", n, {"slots": n, "matrix_slots": n}) for n in slots]
     variants += [("grid", g, {"grid": g, "decoder_memory": "patch"}) for g in (1, 2, 4)]
-    return [
-        {
-            "against": what,
-            "value": value,
-            **iteration(SquidConfig(width=width, **change), "eager", precision, device),
-        }
-        for what, value, change in variants
-    ]
+    for what, value, change in variants:
+        config = SquidConfig(width=width, **change)
+        yield {"against": what, "value": value, **iteration(config, "eager", precision, device)}
 
 
 def memory(device: str) -> list[Row]:
@@ -375,7 +363,7 @@ def copy_rate(device: str) -> float:
     return 2 * source.nbytes / seconds(lambda: target.copy_(source), where)
 
 
-SECTIONS: dict[str, Callable[[str], list[Row]]] = {
+SECTIONS: dict[str, Callable[[str], Iterable[Row]]] = {
     "floors": lambda device: [floors(device)],
     "step": steps,
     "score": scoring,
@@ -417,9 +405,11 @@ def main() -> None:
     file = options.out / f"speed-{options.device}.json"
     options.out.mkdir(parents=True, exist_ok=True)
     for section in options.sections.split(","):
-        result[section] = SECTIONS[section](options.device)
+        result[section] = []
+        for row in SECTIONS[section](options.device):
+            result[section].append(row)
+            file.write_text(json.dumps(result, indent=2) + "\n")  # row by row: nothing is lost
         show(f"{section} ({result['device']})", result[section])
-        file.write_text(json.dumps(result, indent=2) + "\n")  # after each section: nothing is lost
 
 
 if __name__ == "__main__":
