@@ -37,6 +37,8 @@ ABLATIONS = [
     {"shortcut": "soft", "decoder_shortcut": "soft"},
     {"shortcut": "residual", "decoder_shortcut": "residual"},
     {"shortcut": "none", "decoder_shortcut": "none"},
+    {"shortcut": "straight", "decoder_shortcut": "straight"},
+    {"decoder_slots": "queue"},
     {"decoder_memory": "none"},
     {"decoder_memory": "patch"},
     {"decoder_memory": "patch", "space_aware": False},
@@ -173,6 +175,18 @@ def test_when_the_queue_is_updated(update, rows):
     if stage.after:
         stage.after()
     assert method.inpainting.memory.pointer == rows
+
+
+def test_the_student_s_queues_take_its_features_in_every_step():
+    method = small(decoder_slots="queue")
+    (stage,) = method.stages()
+    before = [block.memory.slots.clone() for block in method.student.memories]
+    pass_of(stage, draw_batch(method), frozenset({"discriminator"}))
+    stage.after()
+    assert before
+    for block, old in zip(method.student.memories, before, strict=True):
+        changed = (block.memory.slots != old).any(-1)  # (r, n)
+        assert changed.any(1).all()
 
 
 def test_a_shared_memory_has_the_same_total_size():

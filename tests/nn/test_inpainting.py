@@ -85,6 +85,15 @@ def test_shortcuts():
     torch.testing.assert_close(soft, torch.full_like(soft, 0.9))
 
 
+def test_straight_lets_gradients_around_and_no_feature():
+    x = torch.rand(2, 3, 2, 2, requires_grad=True)
+    inpainted = torch.ones(2, 3, 2, 2, requires_grad=True)
+    out = shortcut(x, inpainted, "straight", mask=None, rho=0.9)
+    assert torch.equal(out, inpainted)
+    for gradient in torch.autograd.grad(out.sum(), [x, inpainted]):
+        assert torch.equal(gradient, torch.ones_like(gradient))
+
+
 @pytest.mark.parametrize("layer", ["transformer", "standard", "convolution", "none"])
 @pytest.mark.parametrize("location_code", [True, False])
 def test_every_kind_of_block_keeps_the_shape(layer, location_code):

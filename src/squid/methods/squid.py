@@ -106,7 +106,7 @@ class Squid(Method):
     def stages(self) -> tuple[Stage, ...]:
         config = self.config
         each_step = config.queue_update == "step"
-        commit = self._commit if isinstance(self._memory, MemoryQueue) else None
+        commit = self._commit if self._queues else None
         discriminator = Objective(
             name="discriminator",
             parameters=tuple(self.discriminator.parameters()),
@@ -227,12 +227,12 @@ class Squid(Method):
         return taught
 
     @property
-    def _memory(self) -> MemoryQueue | MemoryMatrix | None:
-        return None if self.inpainting is None else self.inpainting.memory
+    def _queues(self) -> list[MemoryQueue]:
+        return [module for module in self.modules() if isinstance(module, MemoryQueue)]
 
     def _commit(self) -> None:
-        assert isinstance(self._memory, MemoryQueue)
-        self._memory.commit()
+        for queue in self._queues:
+            queue.commit()
 
     # ----------------------------------------------------------------- scoring
 
@@ -324,9 +324,9 @@ def _student_memory(
     cells = (side // config.grid if place == "window" else side) ** 2
     slots = config.matrix_slots * config.grid**2 // regions
     width = channels * cells
-    matrix = MemoryMatrix(regions, slots, width, config.shrink, config.similarity)
+    kind = MemoryQueue if config.decoder_slots == "queue" else MemoryMatrix
     return MemoryBlock(
-        matrix,
+        kind(regions, slots, width, config.shrink, config.similarity),
         grid=config.grid,
         place=place,
         shortcut=config.decoder_shortcut,

@@ -60,6 +60,8 @@ class SquidConfig(MethodConfig):
     decoder_memory: Literal["none", "window", "patch"] = "window"
     """Memories in the student. `patch`: tied to the place in the image (paper). `window`: one per
     window of every patch, shared by all patches (authors)."""
+    decoder_slots: Literal["matrix", "queue"] = "matrix"
+    """What the student's memories hold: learned slots, or copies of its past features."""
     similarity: Literal["dot", "distance"] = "dot"
     """What makes a slot similar to a feature: their product (authors), or nearness."""
     shrinkage: Literal["gumbel", "hard", "none"] = "gumbel"
@@ -91,11 +93,11 @@ class SquidConfig(MethodConfig):
     location_code: bool = True
     """Whether the patch's number is appended to its in-painted features (authors; not in the
     paper)."""
-    shortcut: Literal["masked", "soft", "residual", "none"] = "masked"
-    """How a feature goes around the in-painting block."""
+    shortcut: Literal["masked", "soft", "residual", "straight", "none"] = "masked"
+    """How a feature goes around the in-painting block; `straight`: its gradient only."""
     rho: Share = 0.95
     """Share of features that do not go around the block."""
-    decoder_shortcut: Literal["masked", "soft", "residual", "none"] = "masked"
+    decoder_shortcut: Literal["masked", "soft", "residual", "straight", "none"] = "masked"
     """The same around the student's memories (authors; not in the paper)."""
     decoder_rho: Share = 0.95
     """Share of features that do not go around the student's memories."""

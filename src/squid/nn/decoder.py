@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from squid.nn.conv import ResidualBlock, at_least_float32, upsample2
 from squid.nn.inpainting import ShortcutKind, shortcut
-from squid.nn.memory import MemoryMatrix
+from squid.nn.memory import MemoryMatrix, MemoryQueue
 from squid.nn.patches import merge, split
 
 MemoryPlace = Literal["window", "patch"]
 
 
 class MemoryBlock(nn.Module):
-    """Replaces the maps of patches by what a Memory Matrix holds.
+    """Replaces the maps of patches by what a memory holds.
 
     `patch`: a token is the whole map of a patch and each position of the image has its region.
     `window`: the map of every patch is cut into grid x grid windows and a region serves the same
@@ -26,7 +26,7 @@ class MemoryBlock(nn.Module):
 
     def __init__(
         self,
-        memory: MemoryMatrix,
+        memory: MemoryMatrix | MemoryQueue,
         *,
         grid: int,
         place: MemoryPlace,

@@ -11,7 +11,7 @@ from squid.nn.conv import BatchNorm
 from squid.nn.memory import MemoryMatrix, MemoryQueue
 
 Layer = Literal["transformer", "standard", "convolution", "none"]
-ShortcutKind = Literal["masked", "soft", "residual", "none"]
+ShortcutKind = Literal["masked", "soft", "residual", "straight", "none"]
 
 
 def masked_shortcut(x: Tensor, inpainted: Tensor, mask: Tensor) -> Tensor:
@@ -24,9 +24,11 @@ def shortcut(
     x: Tensor, inpainted: Tensor, kind: ShortcutKind, *, mask: Tensor | None, rho: float
 ) -> Tensor:
     """`masked` acts where a mask is given (in training); `soft` is its mean and `residual` a sum,
-    in training and after."""
+    in training and after; `straight` lets gradients around the block and no feature."""
     if kind == "residual":
         return x + inpainted
+    if kind == "straight":
+        return inpainted + (x - x.detach())
     if kind == "soft":
         return (1 - rho) * x + rho * inpainted
     return inpainted if mask is None or kind == "none" else masked_shortcut(x, inpainted, mask)
