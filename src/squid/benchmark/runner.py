@@ -1,6 +1,7 @@
 """Runs the cells of a plan, several at once, and goes on when one fails."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Literal
 
 from squid.benchmark.cell import finished, read_result
 from squid.benchmark.plan import Cell, Plan
+from squid.data.stream import cores
 from squid.train.engine import Device
 
 FAILURE = "failure.json"
@@ -70,7 +72,7 @@ def run_plan(
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                running.append(_start(waiting.popleft(), device))
+                running.append(_start(waiting.popleft(), device, threads=max(1, cores() // jobs)))
             running = [standing for standing in running if not _ended(standing)]
             if watch is not None:
                 watch(standings)
@@ -80,7 +82,8 @@ def run_plan(
     return standings
 
 
-def _start(standing: Standing, device: Device) -> Standing:
+def _start(standing: Standing, device: Device, *, threads: int) -> Standing:
+    """In a process of its own, with its share of the cores unless the user says otherwise."""
     folder = standing.cell.folder
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FAILURE).unlink(missing_ok=True)
@@ -88,6 +91,7 @@ def _start(standing: Standing, device: Device) -> Standing:
         process = subprocess.Popen(
             [sys.executable, "-m", "squid.benchmark.worker"],
             stdin=subprocess.PIPE, stdout=log, stderr=errors, text=True, start_new_session=True,
+            env={"OMP_NUM_THREADS": str(threads), **os.environ},
         )  # fmt: skip
     assert process.stdin is not None
     with process.stdin as given:
