@@ -52,6 +52,9 @@ ABLATIONS = [
     {"queue_update": "generator"},
     {"queue_update": "generator", "forwards": "separate"},
     {"score_statistics": "running"},
+    {"discriminator_statistics": "image"},
+    {"discriminator_noise": 0.1},
+    {"discriminator_noise": 0.1, "queue_update": "generator", "forwards": "separate"},
     {"grid": 1},
     {"grid": 3, "size": 48, "decoder_memory": "patch"},
 ]

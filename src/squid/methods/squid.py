@@ -26,7 +26,7 @@ from squid.methods.base import (
 )
 from squid.methods.squid_config import SquidConfig
 from squid.nn import losses
-from squid.nn.conv import at_least_float32
+from squid.nn.conv import Statistics, at_least_float32
 from squid.nn.decoder import Decoder, MemoryBlock
 from squid.nn.discriminator import Discriminator
 from squid.nn.encoder import Encoder, PooledEncoder, ResidualEncoder
@@ -85,7 +85,7 @@ class Squid(Method):
 
     def noise(self, b: int) -> Mapping[str, NoiseSpec]:
         """Per pass: `mask0` of the in-painting block, `mask1` ... of the student's memories, `keep`
-        of pixel in-painting."""
+        of pixel in-painting, `grain` on what the discriminator sees."""
         passes = ("shared",) if self.config.forwards == "shared" else ("discriminator", "generator")
         return {f"{name}.{key}": spec for name in passes for key, spec in self._draws(b).items()}
 
@@ -101,6 +101,8 @@ class Squid(Method):
                 draws[f"mask{i}"] = NoiseSpec(shape, "bernoulli", config.decoder_rho)
         if config.inpainting == "pixel":
             draws["keep"] = NoiseSpec((patches, 1, 1, 1), "bernoulli", 1 - config.pixel_dropout)
+        if config.discriminator_noise:
+            draws["grain"] = NoiseSpec((3 * b, 1, config.size, config.size), "normal")
         return draws
 
     def stages(self) -> tuple[Stage, ...]:
@@ -151,16 +153,15 @@ class Squid(Method):
     def _discriminator_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         config = self.config
         if config.forwards == "shared":
-            fake = shared["drawing"].reconstruction.detach()
-            both = torch.cat((batch.images, fake.to(batch.images.dtype)))
-            real_logits, fake_logits = self.discriminator(both, "halves").chunk(2)
+            drawing: Drawing = shared["drawing"]
         else:
             with torch.no_grad():
                 drawing = self._draw(batch, "discriminator")
                 self._teach(drawing)  # tracks its statistics in this pass as well
-                fake = drawing.reconstruction
-            real_logits = self.discriminator(batch.images, "batch")
-            fake_logits = self.discriminator(fake, "batch")
+        fake = drawing.reconstruction.detach().to(batch.images.dtype)
+        both = torch.cat((self._shown(batch.images, batch, 0), self._shown(fake, batch, 1)))
+        statistics: Statistics = "halves" if config.discriminator_statistics == "batch" else "image"
+        real_logits, fake_logits = self.discriminator(both, statistics).chunk(2)
         share = 0.5 if config.discriminator_loss == "average" else 1.0
         weight = config.loss_weights.discriminator * share
         return {"discriminator": weight * losses.real_or_fake(real_logits, fake_logits)}
@@ -174,12 +175,20 @@ class Squid(Method):
             taught = self._teach(drawing)
         # Detached, because a compiled backward pass would take the judge's gradients as well.
         judge = {name: p.detach() for name, p in self.discriminator.named_parameters()}
-        logits: Tensor = functional_call(
-            self.discriminator, judge, (drawing.reconstruction, "batch")
-        )
+        shown = self._shown(drawing.reconstruction, batch, 2)
+        statistics = config.discriminator_statistics
+        logits: Tensor = functional_call(self.discriminator, judge, (shown, statistics))
         fooling = losses.fooling(logits, config.generator_loss)
         terms = self._drawing_terms(drawing, taught, batch.images)
         return terms | {"generator": config.loss_weights.generator * fooling}
+
+    def _shown(self, images: Tensor, batch: Batch, part: int) -> Tensor:
+        """Images as the discriminator is shown them in training."""
+        if not self.config.discriminator_noise:
+            return images
+        name = "shared" if self.config.forwards == "shared" else "generator"
+        grain = batch.noise[f"{name}.grain"].chunk(3)[part]
+        return images + self.config.discriminator_noise * grain
 
     def _drawing_terms(
         self, drawing: Drawing, taught: Taught | None, images: Tensor

@@ -47,6 +47,11 @@ class SquidConfig(MethodConfig):
     """Biases of convolutions before batch normalisation, which cancels them (authors: true)."""
     discriminator_width: Count = 16
     """Channels of the discriminator's first level."""
+    discriminator_statistics: Literal["batch", "image"] = "batch"
+    """How the discriminator normalises in training: by the batch (authors), or by each image
+    alone, as it does when scoring."""
+    discriminator_noise: Annotated[float, Field(ge=0)] = 0.0
+    """Standard deviation of Gaussian noise on the images that the discriminator learns from."""
 
     # Memories
     memory: Literal["queue", "matrix"] = "queue"
