@@ -175,3 +175,22 @@ def test_distance_finds_the_nearest_slot_and_a_product_the_longest():
     one = Shrinkage(k=1)
     assert torch.equal(read(token, slots, one, "distance")[0, 0], slots[0, 0])
     assert torch.equal(read(token, slots, one, "dot")[0, 0], slots[0, 1])
+
+
+def test_a_cosine_finds_the_slot_of_the_same_direction():
+    slots = torch.tensor([[[1.0, 0.2], [9.0, 9.0], [0.0, 3.0]]])
+    one = Shrinkage(k=1)
+    token = torch.tensor([[[5.0, 1.0]]])
+    assert torch.equal(read(token, slots, one, "cosine")[0, 0], slots[0, 0])
+    assert torch.equal(read(7 * token, slots, one, "cosine")[0, 0], slots[0, 0])
+    assert torch.equal(read(token, slots, one, "dot")[0, 0], slots[0, 1])
+
+
+def test_a_low_temperature_reads_one_slot_and_a_high_one_all():
+    slots = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
+    token = torch.tensor([[[1.0, 0.0]]])
+    cold, hot = (
+        read(token, slots, Shrinkage(k=2, temperature=t), "cosine")[0, 0] for t in (0.01, 100.0)
+    )
+    torch.testing.assert_close(cold, slots[0, 0])
+    torch.testing.assert_close(hot, torch.tensor([0.5, 0.5]), rtol=0.02, atol=0)

@@ -67,8 +67,10 @@ class SquidConfig(MethodConfig):
     window of every patch, shared by all patches (authors)."""
     decoder_slots: Literal["matrix", "queue"] = "matrix"
     """What the student's memories hold: learned slots, or copies of its past features."""
-    similarity: Literal["dot", "distance"] = "dot"
-    """What makes a slot similar to a feature: their product (authors), or nearness."""
+    similarity: Literal["dot", "distance", "cosine"] = "dot"
+    """What makes a slot similar to a feature: their product (authors), nearness, or direction."""
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Divides similarities; the lower, the fewer slots a read is made of."""
     shrinkage: Literal["gumbel", "hard", "none"] = "gumbel"
     """Which slots a read combines: the most similar, those above `threshold`, all."""
     shrink_of: Literal["softmax", "similarity"] = "softmax"
@@ -161,6 +163,7 @@ class SquidConfig(MethodConfig):
             k=self.k,
             topk=self.topk,
             threshold=self.threshold,
+            temperature=self.temperature,
         )
 
     @model_validator(mode="after")

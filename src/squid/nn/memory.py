@@ -18,7 +18,7 @@ from squid.nn.conv import at_least_float32
 from squid.nn.ranks import ALONE, Ranks
 
 TopK = Literal["paper", "authors"]
-Similarity = Literal["dot", "distance"]
+Similarity = Literal["dot", "distance", "cosine"]
 
 TINY = 1e-12
 
@@ -59,8 +59,11 @@ class Shrinkage:
     k: int = 5
     topk: TopK = "paper"
     threshold: float = 0.0025
+    temperature: float = 1.0
+    """Divides the similarities: the lower, the more the most similar slot outweighs the next."""
 
     def __call__(self, similarity: Tensor) -> Tensor:
+        similarity = similarity / self.temperature
         raw = self.of == "similarity"
         if self.kind == "gumbel" and not raw:
             return gumbel_shrink(similarity, self.k, self.topk)
@@ -79,18 +82,26 @@ def read(
     """Each token (b, p, d) as a weighted sum of the slots (r, n, d) of its region.
 
     `dot` products favour slots of large norm; `distance` is minus half the squared distance, up to
-    a constant of the token.
+    a constant of the token; `cosine` looks at directions only.
     """
     regions = slots.shape[0]
     query = rearrange(tokens, "b (r q) d -> (b q) r d", r=regions)
     with torch.autocast(tokens.device.type, enabled=False):  # ranking slots needs the precision
         query, slots = at_least_float32(query), at_least_float32(slots)
-        similar = torch.einsum("brd,rnd->brn", query, slots)
-        if similarity == "distance":
-            similar = similar - slots.square().sum(-1) / 2
-        weights = shrink(similar)
+        weights = shrink(_similarity(query, slots, similarity))
         found = torch.einsum("brn,rnd->brd", weights, slots).to(tokens.dtype)
     return rearrange(found, "(b q) r d -> b (r q) d", b=tokens.shape[0])
+
+
+def _similarity(query: Tensor, slots: Tensor, kind: Similarity) -> Tensor:
+    """(b, r, d), (r, n, d) -> (b, r, n)."""
+    product = torch.einsum("brd,rnd->brn", query, slots)
+    if kind == "distance":
+        return product - slots.square().sum(-1) / 2
+    if kind == "cosine":
+        norms: Tensor = query.norm(dim=-1, keepdim=True) * slots.norm(dim=-1)  # (b, r, n)
+        return product / norms.clamp_min(TINY)
+    return product
 
 
 def _random_slots(regions: int, slots: int, width: int) -> Tensor:
