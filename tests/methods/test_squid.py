@@ -39,6 +39,7 @@ ABLATIONS = [
     {"shortcut": "none", "decoder_shortcut": "none"},
     {"shortcut": "straight", "decoder_shortcut": "straight"},
     {"decoder_slots": "queue"},
+    {"decoder_slots": "queue", "decoder_shortcut": "deferred"},
     {"decoder_memory": "none"},
     {"decoder_memory": "patch"},
     {"decoder_memory": "patch", "space_aware": False},
@@ -163,6 +164,31 @@ def test_masks_act_in_training_and_not_after():
     drawn = method._draw(through, "shared").reconstruction
     torch.testing.assert_close(drawn, expected)
     assert not torch.equal(method._draw(around, "shared").reconstruction, expected)
+
+
+def test_deferred_memories_are_filled_in_training_and_read_after_it():
+    method = small(decoder_slots="queue", decoder_shortcut="deferred")
+    images = torch.rand(2, 1, 32, 32)
+    blocks = [block.memory for block in method.student.memories]
+    method.train()
+    drawn = method.reconstruct(images)
+    for memory in blocks:
+        memory.slots.zero_()
+    torch.testing.assert_close(method.reconstruct(images), drawn)
+    for memory in blocks:
+        memory.commit()
+        assert memory.slots.any()
+        memory.slots.zero_()
+    method.eval()
+    with_memory = method.reconstruct(images)
+    for memory in blocks:
+        memory.slots.fill_(1.0)
+    assert not torch.allclose(method.reconstruct(images), with_memory)
+
+
+def test_a_matrix_is_not_deferred():
+    with pytest.raises(ValueError, match="decoder_slots 'queue'"):
+        SquidConfig(decoder_shortcut="deferred")
 
 
 @pytest.mark.parametrize(("update", "rows"), [("step", 2), ("generator", 0)])

@@ -104,8 +104,11 @@ class SquidConfig(MethodConfig):
     """How a feature goes around the in-painting block; `straight`: its gradient only."""
     rho: Share = 0.95
     """Share of features that do not go around the block."""
-    decoder_shortcut: Literal["masked", "soft", "residual", "straight", "none"] = "masked"
-    """The same around the student's memories (authors; not in the paper)."""
+    decoder_shortcut: Literal["masked", "soft", "residual", "straight", "deferred", "none"] = (
+        "masked"
+    )
+    """The same around the student's memories (authors; not in the paper); `deferred`: all of it in
+    training, in which the queues only fill, and nothing after."""
     decoder_rho: Share = 0.95
     """Share of features that do not go around the student's memories."""
 
@@ -181,6 +184,10 @@ class SquidConfig(MethodConfig):
             raise ValueError(
                 f"decoder_memory 'window' cannot cut {2 * self.side}-pixel maps into "
                 f"{self.grid} x {self.grid} windows; use 'patch'."
+            )
+        if self.decoder_shortcut == "deferred" and self.decoder_slots != "queue":
+            raise ValueError(
+                "decoder_shortcut 'deferred' never teaches a matrix; use decoder_slots 'queue'."
             )
         if self.shrinkage == "gumbel" and self.k > min(self.slots, self.matrix_slots):
             raise ValueError(f"k {self.k} is more than there are slots; choose a smaller k.")

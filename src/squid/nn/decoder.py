@@ -30,17 +30,25 @@ class MemoryBlock(nn.Module):
         *,
         grid: int,
         place: MemoryPlace,
-        shortcut: ShortcutKind = "masked",
+        shortcut: ShortcutKind | Literal["deferred"] = "masked",
         rho: float = 0.95,
     ) -> None:
+        """`deferred`: what is learned is learned without the memory, which only fills; it is read
+        after training."""
         super().__init__()
         self.memory, self.grid, self.place = memory, grid, place
-        self.shortcut, self.rho = shortcut, rho
+        self.deferred = shortcut == "deferred"
+        self.shortcut: ShortcutKind = "none" if shortcut == "deferred" else shortcut
+        self.rho = rho
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(b*p, c, h, w) -> (b*p, c, h, w); the mask, in training, is (b*p, 1, h, w)."""
         maps = split(x, self.grid) if self.place == "window" else x
         tokens = rearrange(maps, "(b p) c h w -> b p (h w c)", p=self.grid**2)
+        if self.deferred and self.training:
+            assert isinstance(self.memory, MemoryQueue)
+            self.memory.keep(tokens)
+            return x
         found = rearrange(
             self.memory(tokens), "b p (h w c) -> (b p) c h w", h=maps.shape[2], w=maps.shape[3]
         )

@@ -115,7 +115,7 @@ class MemoryQueue(nn.Module):
     pointer: Tensor
     ranks: Ranks = ALONE
     pending: Tensor | None = None
-    """Tokens of the last forward pass in training, which `commit` will store."""
+    """Tokens of the last pass in training, which `commit` will store."""
 
     def __init__(
         self,
@@ -133,8 +133,12 @@ class MemoryQueue(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """(b, p, d) -> (b, p, d)."""
         if self.training:
-            self.pending = tokens.detach()
+            self.keep(tokens)
         return read(tokens, self.slots, self.shrink, self.similarity)
+
+    def keep(self, tokens: Tensor) -> None:
+        """For `commit` to store."""
+        self.pending = tokens.detach()
 
     @torch.no_grad()
     def commit(self) -> None:
