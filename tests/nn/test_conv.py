@@ -3,7 +3,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from squid.nn.conv import BatchNorm, doubled_by_slices, upsample2
+from squid.nn.conv import (
+    BatchNorm,
+    doubled_by_slices,
+    to_one_channel,
+    upsample2,
+    weighed_channels,
+)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 4), (1, 5, 1, 1), (3, 2, 5, 7)])
@@ -88,3 +94,10 @@ def test_halves_are_two_batches_in_one_pass_compiled_or_not():
         torch.testing.assert_close(norm.running_mean, apart.running_mean)
         torch.testing.assert_close(norm.running_var, apart.running_var)
         assert norm.num_batches_tracked == 2
+
+
+def test_one_channel_as_a_sum_is_the_convolution():
+    conv = nn.Conv2d(5, 1, 1)
+    x = torch.randn(2, 5, 3, 4)
+    torch.testing.assert_close(weighed_channels(conv, x), conv(x))
+    assert to_one_channel(conv.bfloat16(), x.bfloat16()).dtype == torch.float32

@@ -113,6 +113,22 @@ class ResidualBlock(nn.Module):
         return F.relu(x + self.branch(x))
 
 
+def to_one_channel(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    """A 1x1 convolution (b, c, h, w) -> (b, 1, h, w), at least float32.
+
+    cuDNN has no good kernel for a single channel: compiled GPU code takes a sum that it fuses.
+    """
+    if x.is_cpu or not torch.compiler.is_compiling():
+        return at_least_float32(conv(x))
+    return weighed_channels(conv, x)
+
+
+def weighed_channels(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    """`to_one_channel` as products and a sum."""
+    assert conv.bias is not None
+    return (at_least_float32(x) * conv.weight[0]).sum(1, keepdim=True) + conv.bias
+
+
 def upsample2(x: Tensor) -> Tensor:
     """Bilinear doubling of height and width, corners not aligned: (b, c, h, w) -> (b, c, 2h, 2w).
 

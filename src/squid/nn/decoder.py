@@ -8,7 +8,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from squid.nn.conv import ResidualBlock, at_least_float32, upsample2
+from squid.nn.conv import ResidualBlock, to_one_channel, upsample2
 from squid.nn.inpainting import ShortcutKind, shortcut
 from squid.nn.memory import MemoryMatrix, MemoryQueue
 from squid.nn.patches import merge, split
@@ -99,4 +99,4 @@ class Decoder(nn.Module):
             if i < len(self.memories):
                 x = self.memories[i](x, masks[i])
             features.append(x)
-        return torch.sigmoid(at_least_float32(self.out(x))), features
+        return torch.sigmoid(to_one_channel(self.out, x)), features

@@ -64,21 +64,23 @@ class Step:
         beside = self.stage.beside
         self.beside = Beside(beside, engine.device) if beside is not None else None
         self.working = WorkingWeights(method) if engine.precision == "bf16" else None
-        self.store = store
         self.engine = engine
         self.ranks = engine.ranks
         self.optimizers = [
             build_optimizer(o.optimizer, o.parameters, capturable=capturable)
             for o in stage.objectives
         ]
+        self.batch = _compile(store.batch) if compiled and store.on_device else store.batch
         self.totals: dict[str, Tensor] = {}
+        self._sums: dict[str, Tensor] = {}  # of each objective's terms; `totals` are views of them
+        self._begin: Mapping[str, float] = {}
 
     def __call__(self, draws: Draws, active: Active) -> None:
         with self.working.in_place() if self.working else nullcontext():
             self._step(draws, active)
 
     def _step(self, draws: Draws, active: Active) -> None:
-        images = self.store.batch(draws.index, draws.affine)  # (b, 1, h, w)
+        images = self.batch(draws.index, draws.affine)  # (b, 1, h, w)
         batch = Batch(images, draws.index, draws.noise)
         objectives = [o for o, on in zip(self.stage.objectives, active, strict=True) if on]
         with self.engine.autocast():
@@ -124,22 +126,26 @@ class Step:
             objective.after()
         if self.working is not None:
             self.working.follow(parameters)
-        for name, value in zip(terms, values.unbind(), strict=True):
-            self._total(f"{objective.name}.{name}").add_(value)
+        self._sum_of(objective.name, list(terms)).add_(values)
 
     def begin_epoch(self, totals: Mapping[str, float]) -> None:
         """Sums begin at zero, or at `totals`; in place, because captured graphs add to these
         tensors. Weights may have been changed since the last step."""
         if self.working is not None:
             self.working.follow()
-        for name in self.totals.keys() | totals.keys():
-            self._total(name).fill_(totals.get(name, 0.0))
+        self._begin = totals
+        for name, total in self.totals.items():
+            total.fill_(totals.get(name, 0.0))
 
-    def _total(self, name: str) -> Tensor:
-        if name not in self.totals:
-            zero = torch.zeros((), dtype=torch.float64, device=self.engine.device)
-            self.totals[name] = zero
-        return self.totals[name]
+    def _sum_of(self, objective: str, terms: Sequence[str]) -> Tensor:
+        """(terms,) so far in this epoch."""
+        if objective not in self._sums:
+            names = [f"{objective}.{term}" for term in terms]
+            begin = [self._begin.get(name, 0.0) for name in names]
+            sums = torch.tensor(begin, dtype=torch.float64, device=self.engine.device)
+            self._sums[objective] = sums
+            self.totals.update(zip(names, sums.unbind(), strict=True))
+        return self._sums[objective]
 
 
 class GraphedStep(Step):
