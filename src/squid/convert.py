@@ -161,7 +161,7 @@ def discriminator_keys(depth: int) -> dict[str, str]:
     """Their key -> ours. The first level has no normalisation, and so takes two places of their
     list, not three."""
     keys = {f"regressor.{kind}": f"head.{kind}" for kind in ("weight", "bias")}
-    normalised = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    normalised = ("weight", "bias", "running_mean", "running_var")
     for level in range(depth):
         place = max(3 * level - 1, 0)
         for kind in ("weight", "bias"):
@@ -172,7 +172,12 @@ def discriminator_keys(depth: int) -> dict[str, str]:
 
 
 def _tensors(state: Mapping[str, Any]) -> State:
-    return {key: torch.as_tensor(value) for key, value in state.items()}
+    """Without the counts of batch normalisation, which our layers do not keep."""
+    return {
+        key: torch.as_tensor(value)
+        for key, value in state.items()
+        if not key.endswith("num_batches_tracked")
+    }
 
 
 def _entry(state: State, key: str) -> Tensor:

@@ -151,7 +151,7 @@ def test_a_step_without_the_generator_runs_the_student_only():
     shared = method._shared(draw_batch(method), frozenset({"discriminator"}))
     assert not shared["drawing"].reconstruction.requires_grad
     norm = method.teacher.levels[0].enter[1]
-    assert norm.num_batches_tracked == 0
+    assert not norm.running_mean.any()
 
 
 def test_masks_act_in_training_and_not_after():
@@ -361,6 +361,7 @@ def test_golden_three_training_iterations(steps):
         assert memory.pointer == steps[f"it{i}/queue_ptr"].item()
     final = generator_state_of(under(steps, "g3/"), method.config)
     final |= discriminator_state_of(under(steps, "d3/"))
+    final = {key: value for key, value in final.items() if "num_batches_tracked" not in key}
     del final["inpainting.memory.pointer"]
     state = method.state_dict()
     assert final.keys() == state.keys() - {"inpainting.memory.pointer"}

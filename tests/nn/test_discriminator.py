@@ -17,8 +17,9 @@ def discriminator(case):
     module = Discriminator(128)
     state = {k.removeprefix("sd/"): v for k, v in case.items() if k.startswith("sd/")}
     keys = discriminator_keys(depth=5)
-    assert keys.keys() == state.keys()
-    module.load_state_dict({keys[key]: value for key, value in state.items()})
+    kept = {key: value for key, value in state.items() if "num_batches_tracked" not in key}
+    assert keys.keys() == kept.keys()
+    module.load_state_dict({keys[key]: value for key, value in kept.items()})
     return module
 
 

@@ -1,7 +1,7 @@
 """Convolutional building blocks: batch normalisation that other ranks may join, the residual block,
 doubling of maps."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +26,17 @@ class BatchNorm(nn.BatchNorm2d):
 
     ranks: Ranks = ALONE
 
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.num_batches_tracked = None  # nothing reads it, and counting costs a kernel
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *how: Any, **more: Any
+    ) -> None:
+        """Of torch's own layers, too: their count is left out."""
+        state_dict.pop(f"{prefix}num_batches_tracked", None)
+        nn.Module._load_from_state_dict(self, state_dict, prefix, *how, **more)
+
     def forward(self, x: Tensor, statistics: Statistics | None = None) -> Tensor:
         """Without `statistics` the module's mode decides: the batch's in training, the tracked ones
         in evaluation."""
@@ -34,10 +45,8 @@ class BatchNorm(nn.BatchNorm2d):
             return F.instance_norm(x, weight=self.weight, bias=self.bias, eps=self.eps)
         if statistics == "halves":
             return self._normalise_halves(x)
-        if statistics == "batch":
-            self._count_batch()
-            if not self.ranks.alone:
-                return self._normalise_jointly(x)
+        if statistics == "batch" and not self.ranks.alone:
+            return self._normalise_jointly(x)
         return F.batch_norm(
             x,
             self.running_mean,
@@ -56,7 +65,6 @@ class BatchNorm(nn.BatchNorm2d):
         halves = rearrange(at_least_float32(x), "(two b) c h w -> two b c h w", two=2)
         variance, mean = torch.var_mean(halves, (1, 3, 4), correction=0)  # (2, c)
         for half in range(2):
-            self._count_batch()
             count = x.numel() // x.shape[1] // 2
             self._track(mean[half].detach(), variance[half].detach(), count)
         scale = self.weight * torch.rsqrt(variance + self.eps)
@@ -82,10 +90,6 @@ class BatchNorm(nn.BatchNorm2d):
         momentum = self.momentum or 0.0
         self.running_mean.lerp_(mean, momentum)
         self.running_var.lerp_(variance * (count / (count - 1)), momentum)
-
-    def _count_batch(self) -> None:
-        assert self.num_batches_tracked is not None
-        self.num_batches_tracked.add_(1)
 
 
 def conv3x3(inputs: int, outputs: int, stride: int = 1, *, bias: bool = True) -> nn.Conv2d:
