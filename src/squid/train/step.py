@@ -61,6 +61,9 @@ class Step:
         capturable: bool,
     ) -> None:
         self.stage = _compiled(stage) if compiled else stage
+        # What an inactive objective would need is computed in vain, which takes less time than
+        # compiling the shared pass once more without it.
+        self.all_names = frozenset(o.name for o in stage.objectives) if compiled else None
         beside = self.stage.beside
         self.beside = Beside(beside, engine.device) if beside is not None else None
         self.working = WorkingWeights(method) if engine.precision == "bf16" else None
@@ -84,7 +87,7 @@ class Step:
         batch = Batch(images, draws.index, draws.noise)
         objectives = [o for o, on in zip(self.stage.objectives, active, strict=True) if on]
         with self.engine.autocast():
-            names = frozenset(o.name for o in objectives)
+            names = self.all_names or frozenset(o.name for o in objectives)
             shared: Shared = self.stage.shared(batch, names) if self.stage.shared else {}
             aside = self.beside.start(batch, shared) if self.beside and active[-1] else {}
         for objective, optimizer, on in zip(
