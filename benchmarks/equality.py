@@ -16,8 +16,8 @@ from pathlib import Path
 
 from speed import provenance
 
-from squid.benchmark.protocols import snapshot_aucs
 from squid.metrics import auc
+from squid.protocols import snapshot_aucs
 from squid.recipe import read_recipe
 from squid.run import Run
 

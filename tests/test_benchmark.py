@@ -15,7 +15,6 @@ from squid.benchmark import plan_ablation, plan_benchmark, table_of_results
 from squid.benchmark.cell import RESULT, finished, read_result, run_cell
 from squid.benchmark.digits import DRAWN
 from squid.benchmark.measures import backbone, planned_steps, published_steps
-from squid.benchmark.protocols import pick_snapshot, readings, snapshot_aucs, wobble
 from squid.benchmark.summary import Spread, published, summarise_results
 from squid.cli import app
 from squid.errors import ConfigError, DataError, RunError
@@ -24,6 +23,7 @@ from squid.methods.f_anogan import FAnoganConfig
 from squid.methods.memae import MemAEConfig
 from squid.methods.padim import PadimConfig
 from squid.metrics import auc
+from squid.protocols import pick_snapshot, readings, snapshot_aucs, wobble
 from squid.run import Run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -313,6 +313,12 @@ def test_kept_results_make_the_same_table(ran: Path) -> None:
     table = [line for line in (ran / "table.md").read_text().splitlines() if line.startswith("| ")]
     assert [line for line in made.output.splitlines() if line.startswith("| ")] == table
     assert table_of_results([kept]).records()[0]["row"] == "memae"
+    by_paper = [
+        (record["row"], record["protocol"])
+        for record in table_of_results([kept], protocol="paper").records()
+        if record["protocol"] != "control"
+    ]
+    assert by_paper == [("memae", "paper"), ("squid", "last")]
 
 
 @pytest.mark.slow

@@ -314,8 +314,10 @@ def test_metrics_as_json_and_csv(squid, run):
 
 
 def test_the_papers_rule_is_printed_as_such(squid, run):
-    _, out, _ = squid("evaluate", run, "--rule", "paper", "--device", "cpu")
-    assert "best accuracy on this very set (the paper's rule)" in out
+    for asked in (["--rule", "paper"], ["--protocol", "paper"]):
+        _, out, _ = squid("evaluate", run, *asked, "--device", "cpu")
+        assert "best accuracy on this very set (the paper's rule)" in out
+    assert "epoch by labelled validation AUC" in out
 
 
 def test_data_as_json_and_csv(squid, tiny_recipe):

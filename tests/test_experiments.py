@@ -1,6 +1,7 @@
 """Recipe -> run: what is left in the folder, resuming, several seeds, divergence, own images."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from squid import Detector, fit, train_run
 from squid.errors import DataError, DivergedError, RunError
 from squid.experiments import Recorder, evaluate_run, train_seeds
 from squid.methods.squid import Squid
+from squid.metrics import auc
 from squid.recipe import read_recipe
 from squid.run import Run
 from squid.train import Engine, Interrupted
@@ -173,6 +175,22 @@ def test_evaluation_is_kept_and_other_data_is_not(tiny_run, tmp_path):
     kept = (run / "metrics.json").read_bytes()
     evaluate_run(run, device="cpu", settings=["data.seed=7"], rule="paper")
     assert (run / "metrics.json").read_bytes() == kept
+
+
+def test_protocols_ask_the_snapshots(tiny_run, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run, run)
+    kept = Run(run).snapshots
+    labels = evaluate_run(run, device="cpu")["scores"]["label"]
+    written = Run(run).metrics
+    mean = evaluate_run(run, device="cpu", protocol="snapshots")
+    np.testing.assert_allclose(mean["scores"]["score"], kept["test"].mean(0))
+    assert mean["metrics"]["auc"]["value"] == pytest.approx(auc(kept["test"].mean(0), labels))
+    assert mean["selection"] == "mean over snapshots, no label"
+    assert Run(run).metrics == written
+    (run / "snapshots.npz").unlink()
+    with pytest.raises(RunError, match=r"train\.snapshot_every"):
+        evaluate_run(run, device="cpu", protocol="paper")
 
 
 def test_data_that_changed_is_refused(tiny_run, tmp_path):

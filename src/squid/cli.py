@@ -80,6 +80,12 @@ class RuleName(StrEnum):
     paper = "paper"
 
 
+class ProtocolName(StrEnum):
+    last = "last"
+    paper = "paper"
+    snapshots = "snapshots"
+
+
 class Format(StrEnum):
     table = "table"
     csv = "csv"
@@ -174,12 +180,20 @@ def train(
 def evaluate(
     run: RunFolder,
     rule: Annotated[
-        RuleName,
+        RuleName | None,
         typer.Option(
             help="Threshold from held-out healthy images, or the paper's: "
-            "best accuracy on the evaluated set."
+            "best accuracy on the evaluated set.",
+            show_default="normals; paper with --protocol paper",
         ),
-    ] = RuleName.normals,
+    ] = None,
+    protocol: Annotated[
+        ProtocolName,
+        typer.Option(
+            help="Which snapshots speak: the last, the one that labelled validation images choose "
+            "(the paper's), or the mean of all."
+        ),
+    ] = ProtocolName.last,
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -192,7 +206,14 @@ def evaluate(
     format_: OutputFormat = Format.table,
 ) -> None:
     """Score the test images of a run's recipe and print every metric with its interval."""
-    result = evaluate_run(run, rule=rule.value, device=device.value, settings=set_ or [])
+    usual = RuleName.paper if protocol is ProtocolName.paper else RuleName.normals
+    result = evaluate_run(
+        run,
+        rule=(rule or usual).value,
+        protocol=protocol.value,
+        device=device.value,
+        settings=set_ or [],
+    )
     if format_ is Format.json:
         print_json({key: value for key, value in result.items() if key != "scores"})
     elif format_ is Format.csv:

@@ -18,6 +18,7 @@ from squid.detector import UNCALIBRATED, Detector, new_method
 from squid.errors import DataError, DivergedError, RunError
 from squid.methods.base import Method
 from squid.metrics import PAPER, Threshold, evaluate, normals, per_group_auc
+from squid.protocols import SELECTION, Protocol, healthy_threshold, readings
 from squid.recipe import Recipe, read_recipe
 from squid.restoration import measure_digits, train_reader
 from squid.run import Run, describe_environment
@@ -226,6 +227,7 @@ def evaluate_run(
     *,
     rule: Rule = "normals",
     device: Device = "auto",
+    protocol: Protocol = "last",
     settings: Sequence[str] = (),
     noise: float = 0.1,
     splits: Splits | None = None,
@@ -233,7 +235,8 @@ def evaluate_run(
     """Score the test split of the run's recipe; the numbers are also written to the run folder.
 
     With `settings` other data is scored (another hospital, another rule of DigitAnatomy), and
-    nothing is written. `splits` are the images, where they are read already.
+    nothing is written; nor is it for a `protocol` that asks the snapshots instead of the finished
+    model. `splits` are the images, where they are read already.
     """
     run = Run.open(out)
     detector = Detector.load(out, device=device)
@@ -244,17 +247,19 @@ def evaluate_run(
     test = splits.test
     if not len(test):
         raise DataError(f"The recipe of {out} has no test images; give its data a test split.")
-    scores = detector.score(test.pixels)
+    scores, value = _scores_by(protocol, run, detector, splits, recipe.false_positive_rate)
     rate = recipe.false_positive_rate
-    threshold = PAPER if rule == "paper" else normals(detector.calibration.threshold(rate), rate)
+    threshold = PAPER if rule == "paper" else normals(value, rate)
     result = {
         "rule": rule,
+        "protocol": protocol,
+        "selection": SELECTION[protocol],
         "data": recipe.data.name,
         "method": recipe.method.name,
         "seed": recipe.seed,
         "fingerprint": splits.fingerprint,
         **summarise(scores, test, threshold),
-        **_digit_measures(detector, splits, noise),
+        **(_digit_measures(detector, splits, noise) if protocol == "last" else {}),
         "scores": {
             "name": list(test.names),
             "score": scores.tolist(),
@@ -262,9 +267,25 @@ def evaluate_run(
             "finding": list(test.findings or []),
         },
     }
-    if not settings:
+    if not settings and protocol == "last":
         run.save_metrics(result)
     return result
+
+
+def _scores_by(
+    protocol: Protocol, run: Run, detector: Detector, splits: Splits, rate: float
+) -> tuple[NDArray[np.float64], float]:
+    """Scores of the test images, and the threshold that healthy images give."""
+    if protocol == "last":
+        return detector.score(splits.test.pixels), detector.calibration.threshold(rate)
+    if run.snapshots is None or run.snapshots["test"].shape[1] != len(splits.test):
+        raise RunError(
+            f"{run.path} has no snapshots of these images: train with train.snapshot_every, or "
+            "leave --protocol out."
+        )
+    labels = splits.validation.labels
+    reading = readings(run.snapshots, labels)[protocol]
+    return reading.test, healthy_threshold(reading, labels, rate)
 
 
 def summarise(

@@ -75,6 +75,7 @@ def show_metrics(console: Console, run: Path, result: dict[str, Any]) -> None:
     for name, value, low, high in metric_rows(result):
         table.add_row(name, _percent(value), _interval(low, high))
     console.print(table)
+    print_line(console, f"scores: {result['selection']}")
     print_line(console, _rule(result))
     if result["findings"]:
         console.print(_findings(result["findings"]))

@@ -21,6 +21,7 @@ from squid.benchmark.summary import (
 from squid.benchmark.tables import BenchmarkTable
 from squid.data.digitanatomy import DigitAnatomy
 from squid.errors import DataError
+from squid.protocols import Protocol
 from squid.report.style import Chart
 from squid.train.engine import Device
 
@@ -38,7 +39,12 @@ _log = logging.getLogger(__name__)
 
 
 def run_benchmark(
-    plan: Plan, *, jobs: int = 1, device: Device = "auto", watch: Watch | None = None
+    plan: Plan,
+    *,
+    jobs: int = 1,
+    device: Device = "auto",
+    watch: Watch | None = None,
+    protocol: Protocol | None = None,
 ) -> BenchmarkTable:
     """Run what is not done yet and write the tables into the plan's folder, whatever failed."""
     run_plan(plan, jobs=jobs, device=device, watch=watch)
@@ -48,16 +54,18 @@ def run_benchmark(
     ]
     controls = [control for name in plan.sections for control in _controls(plan, name)]
     charts = [chart for name in plan.sections for chart in _sheets(plan, name, device)]
-    lines = summarise_results(results)
+    lines = summarise_results(results, protocol)
     table = BenchmarkTable(plan.title, lines, controls, failures, charts)
     table.write(plan.out)
     return table
 
 
-def table_of_results(paths: Sequence[Path], title: str = "") -> BenchmarkTable:
+def table_of_results(
+    paths: Sequence[Path], title: str = "", protocol: Protocol | None = None
+) -> BenchmarkTable:
     """The table of results that were kept: nothing is trained, no image is read."""
     results, controls = read_results(paths)
-    return BenchmarkTable(title, summarise_results(results), controls)
+    return BenchmarkTable(title, summarise_results(results, protocol), controls)
 
 
 def keep_results(plan: Plan, folder: Path) -> None:

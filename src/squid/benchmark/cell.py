@@ -14,14 +14,20 @@ from numpy.typing import NDArray
 
 from squid.benchmark.measures import backbone, parameters, planned_steps, published_steps
 from squid.benchmark.plan import Cell
-from squid.benchmark.protocols import SELECTION, Reading, readings, snapshot_aucs, wobble
-from squid.calibration import calibrate
 from squid.config import parse
 from squid.data.splits import Splits
 from squid.detector import Detector
 from squid.errors import ConfigError, RunError
 from squid.experiments import evaluate_run, summarise, train_run
 from squid.metrics import PAPER, normals
+from squid.protocols import (
+    SELECTION,
+    Protocol,
+    healthy_threshold,
+    readings,
+    snapshot_aucs,
+    wobble,
+)
 from squid.recipe import Recipe
 from squid.run import Run
 from squid.train import Engine, Monitor
@@ -129,22 +135,22 @@ def _judged(
     detector: Detector,
     snapshots: dict[str, np.ndarray] | None,
     final: NDArray[np.float64],
-) -> dict[str, tuple[Result, NDArray[np.float64]]]:
+) -> dict[Protocol, tuple[Result, NDArray[np.float64]]]:
     """The metrics of each protocol at both rules, with the scores they were taken from."""
     rate = recipe.false_positive_rate
     found = readings(snapshots, splits.validation.labels) if snapshots else {}
     last = _at_both_rules("last", None, final, detector.calibration.threshold(rate), splits, rate)
-    judged = {"last": (last, final)}
+    judged: dict[Protocol, tuple[Result, NDArray[np.float64]]] = {"last": (last, final)}
     for name, reading in found.items():
         if name != "last":  # the finished model speaks for it
-            value = _threshold(reading, splits, rate)
+            value = healthy_threshold(reading, splits.validation.labels, rate)
             metrics = _at_both_rules(name, reading.epoch, reading.test, value, splits, rate)
             judged[name] = metrics, reading.test
     return judged
 
 
 def _at_both_rules(
-    protocol: str,
+    protocol: Protocol,
     epoch: int | None,
     scores: NDArray[np.float64],
     threshold: float,
@@ -157,12 +163,6 @@ def _at_both_rules(
         "normals": summarise(scores, splits.test, normals(threshold, rate)),
         "paper": summarise(scores, splits.test, PAPER),
     }
-
-
-def _threshold(reading: Reading, splits: Splits, rate: float) -> float:
-    """From the healthy images of the validation split."""
-    healthy = reading.validation[splits.validation.labels == 0]
-    return calibrate(healthy, healthy, [rate]).threshold(rate)
 
 
 def _trace(snapshots: dict[str, np.ndarray] | None, splits: Splits) -> Result | None:

@@ -16,6 +16,7 @@ from squid.data.splits import Splits
 from squid.errors import DataError
 from squid.methods import METHODS
 from squid.metrics import PAPER, evaluate
+from squid.protocols import Protocol
 
 SHOWN = ("auc", "accuracy", "f1")
 """The measures of the paper's table, at its threshold rule."""
@@ -79,11 +80,13 @@ class Control:
     measures: Mapping[str, float]
 
 
-def summarise_results(results: Sequence[Result]) -> list[Line]:
-    """In the order of the results."""
+def summarise_results(results: Sequence[Result], only: Protocol | None = None) -> list[Line]:
+    """In the order of the results; `only` one protocol, or the last epoch where a row has no
+    other."""
     groups: dict[tuple[str, str, str], list[Result]] = {}
     for result in results:
-        for protocol in result["protocols"]:
+        wanted = only if only is not None and only in result["protocols"] else "last"
+        for protocol in result["protocols"] if only is None else [wanted]:
             groups.setdefault((result["section"], result["row"], protocol), []).append(result)
     return [_line(*key, members) for key, members in groups.items()]
 

@@ -19,6 +19,7 @@ from squid.benchmark import (
 )
 from squid.benchmark.live import LiveTable
 from squid.errors import ConfigError
+from squid.protocols import Protocol
 from squid.train.engine import Device
 
 ABLATIONS = Path("recipes/ablations")
@@ -32,6 +33,14 @@ Settings = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key of every row."),
 ]
 DeviceOption = Annotated[Device, typer.Option(metavar="auto|cpu|cuda", help="Where to compute.")]
+ProtocolOption = Annotated[
+    Protocol | None,
+    typer.Option(
+        metavar="last|paper|snapshots",
+        help="Which snapshots speak: the last, the one that labelled validation images choose, "
+        "or the mean of all; default a line for each.",
+    ),
+]
 Results = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Copy each run's result JSON there.")
 ]
@@ -56,13 +65,14 @@ def benchmark(
         Path | None, typer.Option(help="Folder of runs and tables; default runs/benchmark.")
     ] = None,
     results: Results = None,
+    protocol: ProtocolOption = None,
 ) -> None:
     """Run methods by seeds and set them beside the paper; finished runs are skipped.
 
     With --table the table is made from result files, or folders of them.
     """
     if table:
-        _print(table_of_results(paths), out)
+        _print(table_of_results(paths, protocol=protocol), out)
         return
     if len(paths) != 1:
         raise ConfigError("Give one benchmark file, or --table with result files.")
@@ -75,7 +85,7 @@ def benchmark(
         first_seed=first_seed,
         settings=set_ or [],
     )
-    _run(plan, jobs, device, results)
+    _run(plan, jobs, device, results, protocol)
 
 
 def ablate(
@@ -93,6 +103,7 @@ def ablate(
     device: DeviceOption = "auto",
     out: Annotated[Path, typer.Option(help="Folder of runs and tables.")] = Path("runs/ablations"),
     results: Results = None,
+    protocol: ProtocolOption = None,
 ) -> None:
     """Run recipes that leave something out against the full one, beside the paper's Table 2."""
     chosen = recipes or sorted(ABLATIONS.glob("*.toml"))
@@ -101,14 +112,16 @@ def ablate(
     plan = plan_ablation(
         chosen, full, out, seeds=seeds or 3, first_seed=first_seed, settings=set_ or []
     )
-    _run(plan, jobs, device, results)
+    _run(plan, jobs, device, results, protocol)
 
 
-def _run(plan: Plan, jobs: int, device: Device, results: Path | None) -> None:
+def _run(
+    plan: Plan, jobs: int, device: Device, results: Path | None, protocol: Protocol | None
+) -> None:
     errors = Console(stderr=True)
     try:
         with LiveTable(errors) as watch:
-            table = run_benchmark(plan, jobs=jobs, device=device, watch=watch)
+            table = run_benchmark(plan, jobs=jobs, device=device, watch=watch, protocol=protocol)
     except KeyboardInterrupt:
         errors.print("Interrupted; the same command goes on.")
         sys.exit(130)

@@ -2,17 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from squid.calibration import calibrate
 from squid.metrics import auc
 
 Array = NDArray[np.float64]
 Snapshots = Mapping[str, NDArray[np.generic]]
 """`epochs` (s,), and the standardised scores `validation` (s, n) and `test` (s, m)."""
 
-SELECTION = {
+Protocol = Literal["last", "paper", "snapshots"]
+SELECTION: dict[Protocol, str] = {
     "last": "last epoch, no label",
     "paper": "epoch by labelled validation AUC (the paper's)",
     "snapshots": "mean over snapshots, no label",
@@ -32,7 +35,7 @@ class Reading:
     """None where several epochs speak."""
 
 
-def readings(snapshots: Snapshots, validation_labels: NDArray[np.int64]) -> dict[str, Reading]:
+def readings(snapshots: Snapshots, validation_labels: NDArray[np.int64]) -> dict[Protocol, Reading]:
     """One reading by each protocol. No protocol sees a label of the test images."""
     validation, test = (np.asarray(snapshots[name], np.float64) for name in ("validation", "test"))
     epochs = [int(epoch) for epoch in snapshots["epochs"]]
@@ -42,6 +45,12 @@ def readings(snapshots: Snapshots, validation_labels: NDArray[np.int64]) -> dict
         "paper": Reading(validation[chosen], test[chosen], epochs[chosen]),
         "snapshots": Reading(validation.mean(axis=0), test.mean(axis=0)),
     }
+
+
+def healthy_threshold(reading: Reading, labels: NDArray[np.int64], rate: float) -> float:
+    """From the healthy images of the validation split."""
+    healthy = reading.validation[labels == 0]
+    return calibrate(healthy, healthy, [rate]).threshold(rate)
 
 
 def pick_snapshot(aucs: Sequence[float], tolerance: float = TOLERANCE) -> int:
