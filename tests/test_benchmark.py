@@ -24,6 +24,7 @@ from squid.methods.memae import MemAEConfig
 from squid.methods.padim import PadimConfig
 from squid.metrics import auc
 from squid.protocols import pick_snapshot, readings, snapshot_aucs, wobble
+from squid.recipe import read_recipe
 from squid.run import Run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -173,6 +174,17 @@ def test_the_papers_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert all(published("chexpert", row) for row in rows["chexpert"])
     assert len(rows["chexpert"]) == 7
     assert set(DRAWN) <= set(rows["digitanatomy"]), "the rows of the sheet"
+
+
+def test_a_row_may_be_a_recipe(tmp_path: Path) -> None:
+    plan = plan_benchmark(ROOT / "recipes" / "accuracy.toml", tmp_path, data=["zhanglab"], seeds=1)
+    reference, longer, ours = (cell.recipe for cell in plan.cells)
+    released = read_recipe(ROOT / "recipes" / "zhanglab-reference.toml")
+    assert reference.method == released.method
+    assert reference.calibration == released.calibration
+    assert longer.method == released.method.model_copy(update={"epochs": 1000})
+    assert ours.method == read_recipe(ROOT / "recipes" / "zhanglab.toml").method
+    assert all(published("zhanglab", cell.row) for cell in plan.cells)
 
 
 def test_an_ablation_puts_the_full_recipe_first(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ FULL = "full"
 class Row(Config):
     """What a row changes in its method's defaults, and in how it is trained."""
 
+    recipe: str | None = None
+    """A recipe file in the folder of the benchmark's, whose tables come first; not its data."""
     method: dict[str, Any] = Field(default_factory=dict)
     train: dict[str, Any] = Field(default_factory=dict)
 
@@ -148,11 +150,14 @@ def _recipe(
     section = benchmark.sections[name]
     own = benchmark.rows.get(row, Row())
     change = section.change.get(row, Row())
+    base: Mapping[str, Any] = read_toml(path.parent / own.recipe) if own.recipe else {}
+    method, train = ({"name": row} | base.get("method", {})), base.get("train", {})
     values = {
+        **base,
         "title": f"{benchmark.title}: {row} on {name}".removeprefix(": "),
         "data": section.data,
-        "method": {"name": row, **own.method, **section.method, **change.method},
-        "train": {**benchmark.train, **own.train, **section.train, **change.train},
+        "method": {**method, **own.method, **section.method, **change.method},
+        "train": {**benchmark.train, **train, **own.train, **section.train, **change.train},
     }
     return parse(Recipe, override(values, settings), f"{path}, {name}/{row}")
 

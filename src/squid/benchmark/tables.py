@@ -27,6 +27,9 @@ NAMES = {
     "igd": "IGD",
     "patch_memae": "Patch-MemAE",
     "squid": "SQUID",
+    "reference": "SQUID, the authors' setting",
+    "reference_1000": "the same, 1000 epochs",
+    "ours": "SQUID, our setting",
 }
 """As the paper writes them; a row of another name keeps it."""
 TITLES = {"auc": "AUC", "accuracy": "Acc", "f1": "F1"}
