@@ -18,6 +18,7 @@ from squid.methods.base import Batch, Method, Stage
 from squid.metrics import auc
 from squid.train import Engine, Epoch, TrainConfig, train
 from squid.train.draws import Dice
+from squid.train.engine import Precision
 from squid.train.step import Step
 
 SIZE, BLOCK = 32, 10
@@ -195,15 +196,43 @@ def check_update(name: str, task: Task, number: int, chosen: int) -> None:
         assert torch.equal(ours, theirs)
 
 
+def test_half_precision_learns_the_same(name: str, task: Task) -> None:
+    for number, stage in enumerate(begun(name).stages()):
+        for chosen in range(len(stage.objectives)):
+            full = Update(name, task, number, chosen, 1)
+            half = Update(name, task, number, chosen, 1, "bf16")
+            assert half.moved <= half.own
+            assert len(half.moved) > len(half.own) / 2
+            for key, loss in full.losses.items():
+                torch.testing.assert_close(half.losses[key], loss, rtol=0.05, atol=0.01)
+
+
+def test_half_precision_scores_alike(method: Method, task: Task) -> None:
+    full = method.score(task.mixed)
+    with torch.autocast("cpu", torch.bfloat16):
+        half = method.score(task.mixed)
+    assert half.isfinite().all()
+    torch.testing.assert_close(half.double(), full.double(), rtol=0.1, atol=0.1 * float(full.std()))
+
+
 class Update:
     """One objective of a fresh method updated once, from a given state of the global generator."""
 
-    def __init__(self, name: str, task: Task, number: int, chosen: int, seed: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        task: Task,
+        number: int,
+        chosen: int,
+        seed: int,
+        precision: Precision = "float32",
+    ) -> None:
         self.method = begun(name)
         stage, store = self.method.stages()[number], ImageStore(task.train, "cpu")
         prepare(self.method, stage, store)
         self.before = {id(p): p.detach().clone() for p in self.method.parameters()}
-        step = Step(self.method, stage, store, Engine("cpu"), compiled=False, capturable=False)
+        engine = Engine("cpu", precision=precision)
+        step = Step(self.method, stage, store, engine, compiled=False, capturable=False)
         dice = Dice(
             self.method, None, seed=0, stage=number, images=TRAIN, device=torch.device("cpu")
         )
