@@ -53,6 +53,7 @@ ABLATIONS = [
     {"queue_update": "generator"},
     {"queue_update": "generator", "forwards": "separate"},
     {"score_statistics": "running"},
+    {"score": "features"},
     {"discriminator_statistics": "image"},
     {"discriminator_noise": 0.1},
     {"discriminator_noise": 0.1, "queue_update": "generator", "forwards": "separate"},
@@ -108,10 +109,24 @@ def test_every_switch_trains_all_its_parameters_and_scores(settings):
             objective.after()
     assert {id(p) for p in learned} == {id(p) for p in method.parameters()}
     assert len(learned) == len(set(learned))
+    method.eval()
     with torch.no_grad():
-        scores = method.eval().score(batch.images)
+        method.finalize([draw_batch(method, 16)])
+        scores = method.score(batch.images)
     assert scores.shape == (2,)
     assert torch.isfinite(scores).all()
+
+
+def test_features_of_the_discriminator_score_what_is_unlike_healthy_images():
+    method = small(score="features").eval()
+    healthy = 0.5 + 0.1 * torch.rand(40, 1, 32, 32)
+    with torch.no_grad():
+        method.finalize([Batch(images=healthy, index=torch.arange(40), noise={})])
+        scores = method.score(healthy)
+        again = small(score="features").eval()
+        again.restore(method.state_dict())
+        assert torch.equal(again.score(healthy), scores)
+        assert method.score(torch.rand(8, 1, 32, 32)).min() > scores.mean()
 
 
 @pytest.mark.parametrize("statistics", ["image", "running"])

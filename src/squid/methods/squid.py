@@ -5,7 +5,7 @@ in-painting block took from memories of normal images; a discriminator tells how
 teacher generator, without memories, guides the student in training only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import ClassVar, Literal, NamedTuple
 
@@ -30,6 +30,7 @@ from squid.nn.conv import Statistics, at_least_float32
 from squid.nn.decoder import Decoder, MemoryBlock
 from squid.nn.discriminator import Discriminator
 from squid.nn.encoder import Encoder, PooledEncoder, ResidualEncoder
+from squid.nn.gaussian import Gaussian, ledoit_wolf
 from squid.nn.inpainting import InpaintingBlock, shortcut
 from squid.nn.memory import MemoryMatrix, MemoryQueue
 from squid.nn.patches import split
@@ -80,6 +81,7 @@ class Squid(Method):
         self.student = decoder(memories=memories)
         self.teacher = decoder() if config.distillation else None
         self.discriminator = Discriminator(config.size, config.discriminator_width)
+        self.gaussian = Gaussian() if config.score == "features" else None
 
     # ---------------------------------------------------------------- training
 
@@ -245,16 +247,31 @@ class Squid(Method):
 
     # ----------------------------------------------------------------- scoring
 
+    def finalize(self, batches: Iterable[Batch]) -> None:
+        if self.gaussian is not None:
+            drawn = (self.reconstruct(batch.images) for batch in batches)
+            seen = torch.cat([self._pooled_features(one) for one in drawn])  # (n, d)
+            self.gaussian.fit(seen.mean(0)[None], ledoit_wolf(seen)[None])
+
     def score(self, images: Tensor) -> Tensor:
         reconstruction = self.reconstruct(images)
         if self.config.score == "discriminator":
             logits: Tensor = self.discriminator(reconstruction, self.config.score_statistics)
             return -logits
+        if self.gaussian is not None:
+            features = self._pooled_features(reconstruction)
+            return self.gaussian.distance(features[:, None])[:, 0]
         if self.config.score == "residual":
             return (images - at_least_float32(reconstruction)).square().mean((1, 2, 3))
         patches = split(self._disagreement(images, reconstruction), self.config.grid)
         by_position = patches.mean((1, 2, 3)).view(-1, self.config.grid**2)  # (b, p)
         return by_position.amax(1)
+
+    def _pooled_features(self, reconstruction: Tensor) -> Tensor:
+        """(b, 1, h, w) -> (b, 2c): mean and spread of each channel that the discriminator sees."""
+        maps = self.discriminator.features(reconstruction, self.config.score_statistics)
+        spread, mean = torch.std_mean(at_least_float32(maps), (2, 3), correction=0)
+        return torch.cat((mean, spread), 1)
 
     def heatmap(self, images: Tensor) -> Tensor:
         """Where image and reconstruction differ in structure."""

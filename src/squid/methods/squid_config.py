@@ -146,9 +146,10 @@ class SquidConfig(MethodConfig):
     discriminator: OptimizerConfig = OptimizerConfig(
         final_lr=2e-5, schedule="cosine", betas=(0.5, 0.999), weight_decay=1e-5
     )
-    score: Literal["discriminator", "residual", "structure"] = "discriminator"
-    """How unreal the reconstruction looks (the paper); how far it is from the image; or how much it
-    differs in structure from the image in the worst patch."""
+    score: Literal["discriminator", "features", "residual", "structure"] = "discriminator"
+    """How unreal the reconstruction looks (the paper); how far the discriminator's features of it
+    are from those of healthy images; how far it is from the image; or how much it differs in
+    structure from the image in the worst patch."""
     score_statistics: Literal["image", "running"] = "image"
     """How the discriminator normalises when scoring: by each image alone (the authors, in effect)
     or by the tracked statistics."""
