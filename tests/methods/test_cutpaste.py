@@ -49,3 +49,9 @@ def test_views_are_whole_cut_and_scarred(ways: int) -> None:
     assert all(0 < share < 0.01 for share in changed[1:] for share in share)
     terms = method._loss(batch, {})
     assert terms["cross_entropy"].item() == pytest.approx(math.log(ways), abs=0.7)
+
+
+def test_what_the_compiler_gets_wrong_is_not_compiled() -> None:
+    """As one kernel, pasted patches held pixels of other places."""
+    (stage,) = CutPaste(CutPasteConfig()).stages()
+    assert not any(objective.compilable for objective in stage.objectives)

@@ -2,7 +2,6 @@
 
 import math
 
-import pytest
 import torch
 
 from squid.nn.pasting import Cut, paste
@@ -69,18 +68,3 @@ def test_brightness_scales_and_contrast_spreads_about_the_mean() -> None:
     torch.testing.assert_close(strong, patch.mean() + (patch - patch.mean()) / 2)
     clipped = paste(image + 0.5, cut(4.0, 4.0, (1.0, 1.0), (0.0, 0.0), brightness=1.1))
     assert clipped[..., :4, :4].max() == 1.0
-
-
-@pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # torch, importing itself
-def test_a_compiled_paste_is_the_same() -> None:
-    """Compiled as one kernel it was not: the pixels came from elsewhere."""
-    generator = torch.Generator().manual_seed(0)
-    images = torch.rand(16, 1, 32, 32, generator=generator)
-    places = torch.rand(16, 4, generator=generator)
-    ones = torch.ones(16)
-    moved = Cut(
-        height=9 * ones, width=7 * ones, source=places[:, :2], target=places[:, 2:],
-        angle=0 * ones, brightness=ones, contrast=0.9 * ones,
-    )  # fmt: skip
-    compiled = torch.compile(lambda whole: paste(whole, moved) + 0.0)
-    torch.testing.assert_close(compiled(images), paste(images, moved))

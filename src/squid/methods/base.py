@@ -74,7 +74,7 @@ class Objective:
     after: Callable[[], None] | None = None
     """Right after its update: commit the queue, moving averages."""
     compilable: bool = True
-    """False where torch.compile cannot go (double backward)."""
+    """False where torch.compile cannot go (double backward) or goes wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -81,6 +81,7 @@ class CutPaste(Method):
             parameters=(*self.encoder.parameters(), *self.head.parameters()),
             loss=self._loss,
             optimizer=self.config.optimizer,
+            compilable=False,  # fused by Inductor, pasted patches held pixels of other places
         )
         config = self.config
         return (

@@ -25,8 +25,6 @@ class Cut:
     """A factor of the distance to the patch's mean."""
 
 
-# Not compiled: fused by Inductor (torch 2.13, CPU), patches held pixels of other places.
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def paste(images: Tensor, cut: Cut) -> Tensor:
     """(b, 1, h, w) -> (b, 1, h, w): each image with its own patch pasted into it."""
     size = torch.stack((cut.height, cut.width), -1)  # (b, 2)

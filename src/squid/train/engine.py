@@ -2,22 +2,23 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.plugins.precision.precision import _PRECISION_INPUT_STR
 from torch import Tensor
 from torch import distributed as dist
 
 from squid.errors import ConfigError
 from squid.nn.ranks import ALONE, Ranks
 
+if TYPE_CHECKING:
+    from lightning_fabric.plugins.precision.precision import _PRECISION_INPUT_STR
+
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bf16"]
 T = TypeVar("T")
 
-_FABRIC_PRECISION: dict[str, _PRECISION_INPUT_STR] = {"float32": "32-true", "bf16": "bf16-mixed"}
+_FABRIC_PRECISION: "dict[str, _PRECISION_INPUT_STR]" = {"float32": "32-true", "bf16": "bf16-mixed"}
 
 
 class Engine:
@@ -32,6 +33,8 @@ class Engine:
         devices: int = 1,
         nodes: int = 1,
     ) -> None:
+        from lightning_fabric import Fabric  # a second, which only trainings should wait for
+
         accelerator = pick_device(device).type
         if accelerator == "cuda":
             _choose_kernels(precision)
