@@ -391,6 +391,8 @@ def test_unreadable_results_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no result of a benchmark"):
         table_of_results([tmp_path / "a.json"])
     with pytest.raises(DataError, match="No result was given"):
+        table_of_results([tmp_path])
+    with pytest.raises(DataError, match="No result was given"):
         table_of_results([])
 
 

@@ -3,7 +3,7 @@
 import json
 import statistics
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -162,28 +162,31 @@ def read_results(paths: Iterable[Path]) -> tuple[list[Result], list[Control]]:
     return results, controls
 
 
-def _files(paths: Iterable[Path]) -> Iterable[Path]:
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    """Of folders, the results only: other JSON files may lie there too."""
     for path in paths:
         if path.is_dir():
-            yield from sorted(p for p in path.rglob("*.json") if _is_result(p))
+            yield from sorted(p for p in path.rglob("*.json") if _is_result(_parsed(p)))
         else:
             yield path
 
 
-def _is_result(path: Path) -> bool:
-    """Run folders hold other JSON files too."""
-    own = ("metrics", "calibration", "environment", "failure", "table")
-    return path.stem not in own
-
-
 def _read(path: Path) -> Result:
-    try:
-        found: Result = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise DataError(f"{path} cannot be read as JSON.") from None
-    if not found.keys() >= {"section", "fingerprint"}:
+    found: Result = _parsed(path)
+    if not _is_result(found):
         raise DataError(f"{path} is no result of a benchmark.")
     return found
+
+
+def _parsed(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise DataError(f"{path} cannot be read as JSON.") from None
+
+
+def _is_result(found: Any) -> bool:
+    return isinstance(found, dict) and found.keys() >= {"section", "fingerprint"}
 
 
 def _measures(judged: Mapping[str, Any]) -> dict[str, float]:
