@@ -72,7 +72,8 @@ class Objective:
     every: int = 1
     """Updated in every so-manieth step of an epoch, from the first on."""
     after: Callable[[], None] | None = None
-    """Right after its update: commit the queue, moving averages."""
+    """Right after its update: commit the queue, moving averages. Convolutions may hold copies of
+    their weights meanwhile (`train/working.py`): what this changes are buffers."""
     compilable: bool = True
     """False where torch.compile cannot go (double backward) or goes wrong."""
 
