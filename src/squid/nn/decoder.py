@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from squid.nn.conv import ResidualBlock, to_one_channel, upsample2
 from squid.nn.inpainting import ShortcutKind, shortcut
-from squid.nn.memory import MemoryMatrix, MemoryQueue
+from squid.nn.memory import Memory, MemoryQueue
 from squid.nn.patches import merge, split
 
 MemoryPlace = Literal["window", "patch"]
@@ -26,7 +26,7 @@ class MemoryBlock(nn.Module):
 
     def __init__(
         self,
-        memory: MemoryMatrix | MemoryQueue,
+        memory: Memory,
         *,
         grid: int,
         place: MemoryPlace,

@@ -8,7 +8,7 @@ from einops import rearrange, repeat
 from torch import Tensor, nn
 
 from squid.nn.conv import BatchNorm
-from squid.nn.memory import MemoryMatrix, MemoryQueue
+from squid.nn.memory import Memory
 
 Layer = Literal["transformer", "standard", "convolution", "none"]
 ShortcutKind = Literal["masked", "soft", "residual", "straight", "none"]
@@ -131,7 +131,7 @@ class InpaintingBlock(nn.Module):
     def __init__(
         self,
         channels: int,
-        memory: MemoryQueue | MemoryMatrix,
+        memory: Memory,
         *,
         grid: int,
         side: int,

@@ -108,14 +108,10 @@ def _random_slots(regions: int, slots: int, width: int) -> Tensor:
     return torch.empty(regions, slots, width).uniform_(-(width**-0.5), width**-0.5)
 
 
-class MemoryQueue(nn.Module):
-    """Copies of past features, first in first out. Reading gives no gradient to the slots."""
+class Memory(nn.Module):
+    """Slots (r, n, d) that tokens read."""
 
     slots: Tensor
-    pointer: Tensor
-    ranks: Ranks = ALONE
-    pending: Tensor | None = None
-    """Tokens of the last pass in training, which `commit` will store."""
 
     def __init__(
         self,
@@ -127,14 +123,32 @@ class MemoryQueue(nn.Module):
     ) -> None:
         super().__init__()
         self.shrink, self.similarity = shrink, similarity
-        self.register_buffer("slots", _random_slots(regions, slots, width))
-        self.register_buffer("pointer", torch.zeros((), dtype=torch.long))
+        self._hold(_random_slots(regions, slots, width))
+
+    def _hold(self, slots: Tensor) -> None:
+        raise NotImplementedError
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(b, p, d) -> (b, p, d)."""
+        return read(tokens, self.slots, self.shrink, self.similarity)
+
+
+class MemoryQueue(Memory):
+    """Copies of past features, first in first out. Reading gives no gradient to the slots."""
+
+    pointer: Tensor
+    ranks: Ranks = ALONE
+    pending: Tensor | None = None
+    """Tokens of the last pass in training, which `commit` will store."""
+
+    def _hold(self, slots: Tensor) -> None:
+        self.register_buffer("slots", slots)
+        self.register_buffer("pointer", torch.zeros((), dtype=torch.long))
+
+    def forward(self, tokens: Tensor) -> Tensor:
         if self.training:
             self.keep(tokens)
-        return read(tokens, self.slots, self.shrink, self.similarity)
+        return super().forward(tokens)
 
     def keep(self, tokens: Tensor) -> None:
         """For `commit` to store."""
@@ -155,21 +169,8 @@ class MemoryQueue(nn.Module):
         self.pointer.add_(count).remainder_(size)
 
 
-class MemoryMatrix(nn.Module):
+class MemoryMatrix(Memory):
     """Slots that are learned by gradient descent (MemAE)."""
 
-    def __init__(
-        self,
-        regions: int,
-        slots: int,
-        width: int,
-        shrink: Shrinkage,
-        similarity: Similarity = "dot",
-    ) -> None:
-        super().__init__()
-        self.shrink, self.similarity = shrink, similarity
-        self.slots = nn.Parameter(_random_slots(regions, slots, width))
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """(b, p, d) -> (b, p, d)."""
-        return read(tokens, self.slots, self.shrink, self.similarity)
+    def _hold(self, slots: Tensor) -> None:
+        self.slots = nn.Parameter(slots)
