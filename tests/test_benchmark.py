@@ -184,7 +184,16 @@ def test_a_row_may_be_a_recipe(tmp_path: Path) -> None:
     assert reference.calibration == released.calibration
     assert longer.method == released.method.model_copy(update={"epochs": 1000})
     assert ours.method == read_recipe(ROOT / "recipes" / "zhanglab.toml").method
-    assert all(published("zhanglab", cell.row) for cell in plan.cells)
+    for cell in plan.cells:
+        assert published("zhanglab", cell.row) == published("zhanglab", "squid")
+
+
+def test_a_section_may_change_a_row_to_a_recipe(tmp_path: Path) -> None:
+    path = ROOT / "recipes" / "benchmark.toml"
+    plan = plan_benchmark(path, tmp_path, data=["digitanatomy"], methods=["squid"], seeds=1)
+    alone = read_recipe(ROOT / "recipes" / "digitanatomy.toml")
+    assert plan.cells[0].recipe.method == alone.method
+    assert plan.cells[0].recipe.train.augment == alone.train.augment
 
 
 def test_an_ablation_puts_the_full_recipe_first(tmp_path: Path) -> None:

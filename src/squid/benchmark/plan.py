@@ -16,16 +16,21 @@ FULL = "full"
 """The row of an ablation study that leaves nothing out."""
 
 
-class Row(Config):
-    """What a row changes in its method's defaults, and in how it is trained."""
+class Change(Config):
+    """What differs from a method's defaults, and in how it is trained."""
 
-    recipe: str | None = None
-    """A recipe file in the folder of the benchmark's, whose tables come first; not its data."""
     method: dict[str, Any] = Field(default_factory=dict)
     train: dict[str, Any] = Field(default_factory=dict)
 
 
-class Section(Row):
+class Row(Change):
+    """A row, or what one section changes in it."""
+
+    recipe: str | None = None
+    """A recipe file in the folder of the benchmark's, whose tables come first; not its data."""
+
+
+class Section(Change):
     """One dataset, and what changes there for every row, or for one of them."""
 
     data: dict[str, Any]
@@ -148,18 +153,26 @@ def _recipe(
     benchmark: Benchmark, name: str, row: str, settings: Sequence[str], path: Path
 ) -> Recipe:
     section = benchmark.sections[name]
-    own = benchmark.rows.get(row, Row())
-    change = section.change.get(row, Row())
-    base: Mapping[str, Any] = read_toml(path.parent / own.recipe) if own.recipe else {}
-    method, train = ({"name": row} | base.get("method", {})), base.get("train", {})
+    own, change = benchmark.rows.get(row, Row()), section.change.get(row, Row())
+    files = [_tables(one.recipe, path) for one in (own, change)]
+    layers = [{"method": {"name": row}, "train": benchmark.train}]
+    layers += [files[0], vars(own), vars(section), files[1], vars(change)]  # later ones win
     values = {
-        **base,
+        **files[0],
+        **files[1],
         "title": f"{benchmark.title}: {row} on {name}".removeprefix(": "),
         "data": section.data,
-        "method": {**method, **own.method, **section.method, **change.method},
-        "train": {**benchmark.train, **train, **own.train, **section.train, **change.train},
+        **{table: _joined(layers, table) for table in ("method", "train")},
     }
     return parse(Recipe, override(values, settings), f"{path}, {name}/{row}")
+
+
+def _joined(layers: Sequence[Mapping[str, Any]], table: str) -> dict[str, Any]:
+    return {key: value for layer in layers for key, value in layer.get(table, {}).items()}
+
+
+def _tables(recipe: str | None, path: Path) -> dict[str, Any]:
+    return {} if recipe is None else read_toml(path.parent / recipe)
 
 
 def _rows(benchmark: Benchmark, section: str, methods: Sequence[str]) -> Iterator[str]:

@@ -115,8 +115,10 @@ def _line(section: str, row: str, protocol: str, results: list[Result]) -> Line:
 
 
 def published(data: str, row: str) -> dict[str, Spread]:
-    """The paper's numbers of a row on a dataset."""
-    known = _published().get(data, {}).get(row, {})
+    """The paper's numbers of a row on a dataset; a row may name the one whose numbers it has."""
+    rows = _published().get(data, {})
+    known = rows.get(row, {})
+    known = rows[known] if isinstance(known, str) else known
     return {name: Spread(*values) for name, values in known.items()}
 
 
