@@ -36,6 +36,7 @@ from squid.printing import (
     write_csv,
 )
 from squid.progress import FileProgress, TrainingProgress
+from squid.protocols import Protocol
 from squid.recipe import Recipe, read_recipe
 from squid.report import write_report
 from squid.report.overlays import write_overlays
@@ -78,12 +79,6 @@ class StepName(StrEnum):
 class RuleName(StrEnum):
     normals = "normals"
     paper = "paper"
-
-
-class ProtocolName(StrEnum):
-    last = "last"
-    paper = "paper"
-    snapshots = "snapshots"
 
 
 class Format(StrEnum):
@@ -188,12 +183,13 @@ def evaluate(
         ),
     ] = None,
     protocol: Annotated[
-        ProtocolName,
+        Protocol,
         typer.Option(
+            metavar="last|paper|snapshots",
             help="Which snapshots speak: the last, the one that labelled validation images choose "
-            "(the paper's), or the mean of all."
+            "(the paper's), or the mean of all.",
         ),
-    ] = ProtocolName.last,
+    ] = "last",
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -206,11 +202,11 @@ def evaluate(
     format_: OutputFormat = Format.table,
 ) -> None:
     """Score the test images of a run's recipe and print every metric with its interval."""
-    usual = RuleName.paper if protocol is ProtocolName.paper else RuleName.normals
+    usual = RuleName.paper if protocol == "paper" else RuleName.normals
     result = evaluate_run(
         run,
         rule=(rule or usual).value,
-        protocol=protocol.value,
+        protocol=protocol,
         device=device.value,
         settings=set_ or [],
     )

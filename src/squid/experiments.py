@@ -247,8 +247,8 @@ def evaluate_run(
     test = splits.test
     if not len(test):
         raise DataError(f"The recipe of {out} has no test images; give its data a test split.")
-    scores, value = _scores_by(protocol, run, detector, splits, recipe.false_positive_rate)
     rate = recipe.false_positive_rate
+    scores, value = _scores_by(protocol, run, detector, splits, rate)
     threshold = PAPER if rule == "paper" else normals(value, rate)
     result = {
         "rule": rule,

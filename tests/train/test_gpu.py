@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from squid.calibration import Calibration
 from squid.data.digitanatomy import DigitAnatomy
-from squid.detector import Detector
+from squid.detector import UNCALIBRATED, Detector
 from squid.recipe import Recipe
 from squid.train import Engine, TrainConfig, train
 
@@ -15,12 +14,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of compilers and drivers
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
-CALIBRATION = Calibration(mean=0.0, std=1.0, count=0, thresholds={}, heldout=0)
 
 
 def detector(method, **options):
     recipe = Recipe(data=DigitAnatomy(), method=method.config)
-    return Detector(method, CALIBRATION, recipe, device="cuda", **options)
+    return Detector(method, UNCALIBRATED, recipe, device="cuda", **options)
 
 
 def train_graphed(method, store, watcher, *, state=None, **config):
