@@ -2,8 +2,9 @@
 
     python benchmarks/equality.py [--recipe FILE] [--epochs 100] [--seeds 3] [--set KEY=VALUE ...]
 
-All trainings run side by side, each in a process of its own. Compared are AUCs of the labelled
-validation images, of scores averaged over the snapshots: the test images are not looked at.
+All trainings run side by side, each in a process of its own; one that was interrupted goes on, one
+that is finished is read. Compared are AUCs of the labelled validation images, of scores averaged
+over the snapshots: the test images are not looked at.
 """
 
 import argparse
@@ -28,6 +29,10 @@ FORMS = {
 
 
 def start(form: str, seed: int, options: argparse.Namespace) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "squid", "train", "--device", options.device]
+    out = folder(form, seed, options)
+    if (out / "resume.pt").exists():
+        return subprocess.Popen([*command, "--resume", str(out)], stdout=subprocess.DEVNULL)
     step, precision = FORMS[form]
     settings = [
         f"seed={seed}",
@@ -37,8 +42,7 @@ def start(form: str, seed: int, options: argparse.Namespace) -> "subprocess.Pope
         f"train.precision={precision}",
         *options.set,
     ]
-    command = [sys.executable, "-m", "squid", "train", str(options.recipe), "--overwrite"]
-    command += ["--out", str(folder(form, seed, options)), "--device", options.device]
+    command += [str(options.recipe), "--out", str(out), "--overwrite"]
     for setting in settings:
         command += ["--set", setting]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -73,7 +77,8 @@ def main() -> None:
     options = parser.parse_args()
     began = time.monotonic()
     cells = [(form, seed) for form in FORMS for seed in range(options.seeds)]
-    for process in [start(form, seed, options) for form, seed in cells]:
+    missing = [cell for cell in cells if not Run(folder(*cell, options)).finished]
+    for process in [start(form, seed, options) for form, seed in missing]:
         process.wait()
     found = {
         form: [measure(folder(f, s, options)) for f, s in cells if f == form] for form in FORMS
