@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from squid.data import image as module
-from squid.data.image import read_image, read_many, resize
+from squid.data.image import read_image, resize
+from squid.data.stream import FILES, read_many
 from squid.errors import DataError
 
 RAMP = np.arange(48, dtype=np.uint8).reshape(6, 8) * 5
@@ -129,16 +130,17 @@ def test_resize_equals_pillow_and_leaves_the_right_size_alone() -> None:
 
 
 def test_reading_keeps_order_reports_progress_and_skips(tmp_path: Path) -> None:
-    paths = [tmp_path / f"{i}.png" for i in range(12)]
+    count = FILES + 12
+    paths = [tmp_path / f"{i}.png" for i in range(count)]
     for i, path in enumerate(paths):
         path.write_bytes(encode(np.full((6, 8), i, dtype=np.uint8)))
     paths[3].write_bytes(b"nothing")
     seen: list[tuple[int, int]] = []
     reading = read_many(paths, 4, on_error="skip", progress=lambda *step: seen.append(step))
-    assert reading.pixels[:, 0, 0, 0].tolist() == [0, 1, 2, *range(4, 12)]
-    assert reading.kept == (0, 1, 2, *range(4, 12))
+    assert reading.pixels[:, 0, 0, 0].tolist() == [0, 1, 2, *range(4, count)]
+    assert reading.kept == (0, 1, 2, *range(4, count))
     assert [name for name, _ in reading.skipped] == [str(paths[3])]
-    assert seen == [(i + 1, 12) for i in range(12)]
+    assert seen == [(FILES, count), (count, count)]
     with pytest.raises(DataError, match=r"3\.png"):
         read_many(paths, 4)
 

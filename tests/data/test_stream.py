@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from squid.data import stream as streaming
-from squid.data.image import read_many
-from squid.data.stream import AHEAD, stream
+from squid.data.stream import AHEAD, read_many, stream
 from squid.errors import DataError
 
 SIZE = 8

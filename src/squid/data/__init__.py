@@ -5,10 +5,11 @@ from squid.data.cache import Augment, ImageStore
 from squid.data.chexpert import CheXpert
 from squid.data.digitanatomy import DigitAnatomy
 from squid.data.folder import Folder
-from squid.data.image import Image, read_image, read_many, resize
+from squid.data.image import Image, read_image, resize
 from squid.data.medmnist import MedMnist
 from squid.data.nih import Nih
 from squid.data.splits import ANOMALOUS, NORMAL, ImageSet, Splits, check
+from squid.data.stream import read_many
 from squid.data.zhanglab import ZhangLab
 
 DATASETS: dict[str, type[DataConfig]] = {

@@ -4,13 +4,9 @@ Bytes come from outside, so they are judged before they are decoded: size, forma
 """
 
 import io
-import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import PIL.ExifTags
@@ -27,7 +23,7 @@ FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
 MAX_BYTES = 256 * 2**20
 MAX_PIXELS = 80_000_000
 
-# Set once and for the process: warnings.catch_warnings is not safe in the threads of read_many.
+# Set once and for the process: warnings.catch_warnings is not safe in the threads that read files.
 warnings.simplefilter("error", PIL.Image.DecompressionBombWarning)
 
 
@@ -41,33 +37,31 @@ class Image:
     """What was done to it, in order."""
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What `read_many` made of its files."""
-
-    pixels: Tensor
-    """(n, 1, size, size) uint8."""
-    kept: tuple[int, ...]
-    """Places of the files that were read."""
-    skipped: tuple[tuple[str, str], ...]
-    """Files that could not be read, each with the reason."""
-
-
 def read_image(source: Path | str | bytes, name: str = "the uploaded image") -> Image:
     """A PNG, JPEG, TIFF or BMP, from a file or from its bytes (then `name` is used in messages)."""
-    values, steps = _read(source, name)
-    if values.dtype == np.uint8:
-        values = values.astype(np.float32) / np.float32(255.0)
-    return Image(torch.from_numpy(values)[None], steps)  # (1, h, w)
+    gray, steps = _read(source, name)
+    if isinstance(gray, PIL.Image.Image):
+        gray = np.array(gray).astype(np.float32) / np.float32(255.0)
+    return Image(torch.from_numpy(gray)[None], steps)  # (1, h, w)
 
 
 def read_resized(path: Path, size: int) -> Tensor:
-    """(1, size, size) uint8: `read_image` and `resize` in one; eight-bit pixels stay bytes."""
-    return resize(torch.from_numpy(_read(path, str(path))[0])[None], size)
+    """(1, size, size) uint8: `read_image` and `resize` in one.
+
+    Eight-bit pixels never leave Pillow at full size: copying them would keep other threads waiting.
+    """
+    gray, _ = _read(path, str(path))
+    if isinstance(gray, PIL.Image.Image):
+        return _resize_picture(gray, size)
+    return resize(torch.from_numpy(gray)[None], size)
 
 
-def _read(source: Path | str | bytes, name: str) -> tuple[np.ndarray, tuple[str, ...]]:
-    """(h, w), uint8 or float32 in [0, 1], and what was done."""
+Gray = PIL.Image.Image | np.ndarray
+"""A picture of mode L, or (h, w) float32 in [0, 1] where a pixel has more than eight bits."""
+
+
+def _read(source: Path | str | bytes, name: str) -> tuple[Gray, tuple[str, ...]]:
+    """The image, and what was done to it."""
     if isinstance(source, bytes):
         data = source
     else:
@@ -97,7 +91,10 @@ def resize(pixels: Tensor, size: int) -> Tensor:
         pixels = (pixels * 255.0).round().clamp(0.0, 255.0).to(torch.uint8)
     if pixels.shape[-2:] == (size, size):
         return pixels
-    picture = PIL.Image.fromarray(np.ascontiguousarray(pixels[0].numpy()))
+    return _resize_picture(PIL.Image.fromarray(np.ascontiguousarray(pixels[0].numpy())), size)
+
+
+def _resize_picture(picture: PIL.Image.Image, size: int) -> Tensor:
     resized = picture.resize((size, size), PIL.Image.Resampling.BICUBIC)
     return torch.from_numpy(np.array(resized))[None]  # (1, size, size)
 
@@ -111,44 +108,6 @@ def resize_all(images: np.ndarray, size: int) -> Tensor:
     return torch.stack(resized) if resized else pixels.new_zeros(0, 1, size, size)
 
 
-def read_many(
-    paths: Sequence[Path],
-    size: int,
-    *,
-    on_error: Literal["raise", "skip"] = "raise",
-    progress: Callable[[int, int], None] | None = None,
-) -> Reading:
-    """Decode and resize in threads; the order is kept."""
-    pixels = torch.empty(len(paths), 1, size, size, dtype=torch.uint8)
-    kept: list[int] = []
-    skipped: list[tuple[str, str]] = []
-    for place, result in enumerate(_read_each(paths, size)):
-        if isinstance(result, Tensor):
-            pixels[len(kept)] = result
-            kept.append(place)
-        elif on_error == "raise":
-            raise result
-        else:
-            skipped.append((str(paths[place]), str(result)))
-        if progress is not None:
-            progress(place + 1, len(paths))
-    return Reading(pixels[: len(kept)], tuple(kept), tuple(skipped))
-
-
-def _read_each(paths: Sequence[Path], size: int) -> Iterator[Tensor | DataError]:
-    def read(path: Path) -> Tensor | DataError:
-        try:
-            return read_resized(path, size)
-        except DataError as error:
-            return error
-
-    pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))
-    try:
-        yield from pool.map(read, paths)
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
 def _read_bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
@@ -157,21 +116,23 @@ def _read_bytes(path: Path) -> bytes:
         raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
-def _decode(data: bytes) -> tuple[np.ndarray, tuple[str, ...]]:
+def _decode(data: bytes) -> tuple[Gray, tuple[str, ...]]:
     with PIL.Image.open(io.BytesIO(data), formats=FORMATS) as picture:
         width, height = picture.size
         if width * height > MAX_PIXELS:
             raise DataError(f"has {width} x {height} pixels, more than {MAX_PIXELS:,} in all.")
         frames = getattr(picture, "n_frames", 1)
         steps = [f"first of {frames} pages"] if frames > 1 else []
+        upright: PIL.Image.Image = picture
         if picture.getexif().get(PIL.ExifTags.Base.Orientation, 1) in range(2, 9):
             steps.append("turned as its EXIF orientation says")
-        values, how = _gray(PIL.ImageOps.exif_transpose(picture))
-    return values, tuple(steps + how)
+            upright = PIL.ImageOps.exif_transpose(picture)
+        gray, how = _gray(upright)
+    return gray, tuple(steps + how)
 
 
-def _gray(picture: PIL.Image.Image) -> tuple[np.ndarray, list[str]]:
-    """(h, w) of any Pillow mode: uint8, or float32 in [0, 1] where there are more bits."""
+def _gray(picture: PIL.Image.Image) -> tuple[Gray, list[str]]:
+    """Of any Pillow mode."""
     if picture.mode == "F":
         return _unit_range(np.array(picture, dtype=np.float32)), ["float taken as it is"]
     if picture.mode.startswith("I"):
@@ -179,8 +140,10 @@ def _gray(picture: PIL.Image.Image) -> tuple[np.ndarray, list[str]]:
         if values.min() < 0 or values.max() > 65535:
             raise DataError("has more than 16 bits a pixel; save it with 8 or 16.")
         return (values / 65535.0).astype(np.float32), ["16 bit scaled"]
-    steps = [] if picture.mode == "L" else [f"gray from {picture.mode}"]
-    return np.array(picture.convert("L")), steps
+    picture.load()  # before its file is closed
+    if picture.mode == "L":
+        return picture, []
+    return picture.convert("L"), [f"gray from {picture.mode}"]
 
 
 def _unit_range(values: np.ndarray) -> np.ndarray:

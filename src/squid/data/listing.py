@@ -9,8 +9,9 @@ from typing import Literal
 import numpy as np
 
 from squid.data.base import Progress
-from squid.data.image import SUFFIXES, read_many
+from squid.data.image import SUFFIXES
 from squid.data.splits import ImageSet, Splits, check, places
+from squid.data.stream import OnError, read_many
 from squid.errors import DataError
 
 Unreadable = Literal["refuse", "skip"]
@@ -60,7 +61,7 @@ class Listing:
         self, size: int, unreadable: Unreadable, progress: Progress | None
     ) -> tuple[ImageSet, tuple[str, ...]]:
         """The images, and a warning for each file that was skipped."""
-        on_error: Literal["raise", "skip"] = "raise" if unreadable == "refuse" else "skip"
+        on_error: OnError = "raise" if unreadable == "refuse" else "skip"
         reading = read_many(self.paths, size, on_error=on_error, progress=progress)
         kept = self.select(reading.kept)
         images = ImageSet(reading.pixels, kept.labels, kept.names, kept.patients, kept.findings)

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from squid.data.base import Progress
-from squid.data.image import read_many, resize
+from squid.data.image import resize
 from squid.data.listing import image_files
-from squid.data.stream import Chunk, OnError, stream
+from squid.data.stream import Chunk, OnError, read_many, stream
 from squid.errors import DataError
 
 Images = str | Path | Sequence[str | Path] | NDArray[np.generic] | Tensor

@@ -6,7 +6,7 @@ so threads keep all cores busy, and need neither start-up time nor a second copy
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -23,6 +23,8 @@ OnError = Literal["raise", "skip"]
 
 AHEAD = 2
 """Chunks decoded before they are asked for."""
+FILES = 32
+"""In a chunk of `read_many`."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,38 @@ class Chunk:
     """(n,): which files these are."""
     skipped: tuple[tuple[int, str], ...]
     """Files of this chunk that could not be read, each with the reason."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What `read_many` made of its files."""
+
+    pixels: Tensor
+    """(n, 1, size, size) uint8."""
+    kept: tuple[int, ...]
+    """Places of the files that were read."""
+    skipped: tuple[tuple[str, str], ...]
+    """Files that could not be read, each with the reason."""
+
+
+def read_many(
+    paths: Sequence[Path],
+    size: int,
+    *,
+    on_error: OnError = "raise",
+    progress: Callable[[int, int], None] | None = None,
+) -> Reading:
+    """All files, decoded and resized; the order is kept."""
+    pixels = torch.empty(len(paths), 1, size, size, dtype=torch.uint8)
+    kept: list[int] = []
+    skipped: list[tuple[str, str]] = []
+    for chunk in stream(paths, size, FILES, on_error=on_error):
+        pixels[len(kept) : len(kept) + len(chunk.places)] = chunk.pixels
+        kept += chunk.places
+        skipped += [(str(paths[place]), reason) for place, reason in chunk.skipped]
+        if progress is not None:
+            progress(len(kept) + len(skipped), len(paths))
+    return Reading(pixels[: len(kept)], tuple(kept), tuple(skipped))
 
 
 def stream(
