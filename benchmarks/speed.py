@@ -43,7 +43,7 @@ from squid.run import commit
 from squid.scoring import BATCH_SIZE
 from squid.train.draws import Dice
 from squid.train.engine import Engine
-from squid.train.step import Step, StepForm, make_step
+from squid.train.step import Form, Step, make_step
 
 Row = dict[str, Any]
 IMAGES = Path(os.environ.get("SQUID_SHARED", "../shared")) / "data" / "zhanglab_originals"
@@ -85,7 +85,7 @@ class Trainer:
     def __init__(
         self,
         config: SquidConfig,
-        form: StepForm,
+        form: Form,
         precision: str,
         device: str,
         *,
@@ -118,7 +118,7 @@ class Trainer:
 
 
 def iteration(
-    config: SquidConfig, form: StepForm, precision: str, device: str, *, nchw: bool = False
+    config: SquidConfig, form: Form, precision: str, device: str, *, nchw: bool = False
 ) -> Row:
     """Milliseconds of one iteration, with the peak memory."""
     trainer = Trainer(config, form, precision, device, nchw=nchw)
@@ -141,7 +141,7 @@ def iteration(
 
 def steps(device: str) -> Iterator[Row]:
     """Each form of the step, ours and in the authors' order of work."""
-    forms: list[tuple[StepForm, str]] = [("eager", "float32"), ("eager", "bf16")]
+    forms: list[tuple[Form, str]] = [("eager", "float32"), ("eager", "bf16")]
     if device == "cuda":
         forms = [
             ("graphed", "bf16"),

@@ -72,6 +72,7 @@ class EngineChoice(StrEnum):
 class StepName(StrEnum):
     auto = "auto"
     eager = "eager"
+    captured = "captured"
     compiled = "compiled"
     graphed = "graphed"
 

@@ -151,7 +151,7 @@ class Detector:
         """A detector whose calibration is measured now, on healthy images only."""
         detector = cls(method, UNCALIBRATED, recipe, device=device)
         detector.calibration = calibrate(
-            detector.score(_calibration_images(recipe, splits)),
+            detector.score(calibration_images(recipe, splits)),
             detector.score(splits.validation.normals.pixels),
             detector.rates,
             source="validation normals",
@@ -252,7 +252,7 @@ class Detector:
                 yield to_unit(to_device(part, self.device))
 
 
-def _calibration_images(recipe: Recipe, splits: Splits) -> Tensor:
+def calibration_images(recipe: Recipe, splits: Splits) -> Tensor:
     """(n, 1, h, w) uint8: the healthy training images whose scores give mean and spread."""
     pixels = splits.train.normals.pixels[: recipe.calibration.images]
     augment = recipe.train.augment

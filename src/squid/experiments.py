@@ -14,7 +14,7 @@ from squid.convert import read_reference
 from squid.data.folder import Folder
 from squid.data.source import Images, read_images
 from squid.data.splits import NORMAL, ImageSet, Splits, check, digests, draw_groups
-from squid.detector import UNCALIBRATED, Detector, new_method
+from squid.detector import UNCALIBRATED, Detector, calibration_images, new_method
 from squid.errors import DataError, DivergedError, RunError
 from squid.methods.base import Method
 from squid.metrics import PAPER, Threshold, evaluate, normals, per_group_auc
@@ -45,10 +45,12 @@ class Recorder:
         self, run: Run, method: Method, splits: Splits, recipe: Recipe, beside: Monitor
     ) -> None:
         self.run, self.beside = run, beside
-        self._method, self._splits, self._recipe = method, splits, recipe
+        self._method, self._recipe = method, recipe
         saved = run.snapshots or {}
         self._epochs: list[int] = saved["epochs"].tolist() if saved else []
         self._scores = {name: list(saved.get(name, [])) for name in ("validation", "test")}
+        self._images = {"training": calibration_images(recipe, splits)}
+        self._images |= {name: getattr(splits, name).pixels for name in self._scores}
 
     def progress(self, now: Epoch) -> None:
         self.beside.progress(now)
@@ -63,14 +65,16 @@ class Recorder:
         The test split is scored, not looked at: no choice is made from it.
         """
         device: Device = "cuda" if next(self._method.parameters()).is_cuda else "cpu"
-        detector = Detector.calibrated(self._method, self._recipe, self._splits, device=device)
-        mean, std = detector.calibration.mean, detector.calibration.std or 1.0
+        detector = Detector(self._method, UNCALIBRATED, self._recipe, device=device)
+        parts = list(self._images.values())
+        scored = detector.score(torch.cat(parts))  # in one go: full batches, few shapes
+        training, *others = np.split(scored, np.cumsum([len(part) for part in parts])[:-1])
+        mean, std = training.mean(), training.std() or 1.0
         # A resumed run repeats the snapshots since its state was saved: they are replaced.
         kept = sum(earlier < epoch for earlier in self._epochs)
         self._epochs[kept:] = [epoch]
-        for name, scores in self._scores.items():
-            images: ImageSet = getattr(self._splits, name)
-            scores[kept:] = [(detector.score(images.pixels) - mean) / std]
+        for name, scores in zip(self._scores, others, strict=True):
+            self._scores[name][kept:] = [(scores - mean) / std]
         self.run.save_snapshots(
             {"epochs": np.array(self._epochs), **{n: np.stack(s) for n, s in self._scores.items()}}
         )

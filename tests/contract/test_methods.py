@@ -3,6 +3,7 @@ derived settings do not make it small enough, it adds its own to SMALL."""
 
 import copy
 import os
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from squid.data.cache import ImageStore
 from squid.methods import METHODS, build
@@ -213,6 +215,44 @@ def test_half_precision_scores_alike(method: Method, task: Task) -> None:
         half = method.score(task.mixed)
     assert half.isfinite().all()
     torch.testing.assert_close(half.double(), full.double(), rtol=0.1, atol=0.1 * float(full.std()))
+
+
+def test_a_step_never_waits_for_the_device(name: str, task: Task) -> None:
+    """A CUDA graph could not be captured of it otherwise. The optimisers' own steps are torch's."""
+    method = begun(name)
+    for number, stage in enumerate(method.stages()):
+        store = ImageStore(task.train, "cpu")
+        prepare(method, stage, store)
+        step = Step(method, stage, store, Engine("cpu"), compiled=False, capturable=False)
+        for optimizer in step.optimizers:
+            optimizer.step = lambda: None  # type: ignore[method-assign, assignment]
+        dice = Dice(method, None, seed=0, stage=number, images=TRAIN, device=torch.device("cpu"))
+        everything = tuple(True for _ in stage.objectives)
+        step(dice.draw(0, 0, stage.batch_size), everything)  # makes what later steps reuse
+        draws = dice.draw(0, 1, stage.batch_size)
+        with Waiting() as waiting:
+            step(draws, everything)
+        assert not waiting.seen
+
+
+class Waiting(TorchDispatchMode):
+    """Notes operations for which the host waits on a GPU, or sends it what only the host knows."""
+
+    AMONG = ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "equal", "lift_fresh")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        kind = func.overloadpacket.__name__
+        places = args[1] if kind.startswith("index") and len(args) > 1 else ()
+        masked = isinstance(places, (list, tuple)) and any(
+            isinstance(place, Tensor) and place.dtype == torch.bool for place in places
+        )
+        if kind in self.AMONG or masked:
+            self.seen.append("".join(traceback.format_stack(limit=12)) + kind)
+        return func(*args, **(kwargs or {}))
 
 
 class Update:

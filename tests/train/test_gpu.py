@@ -21,11 +21,11 @@ def detector(method, **options):
     return Detector(method, UNCALIBRATED, recipe, device="cuda", **options)
 
 
-def train_graphed(method, store, watcher, *, state=None, **config):
+def train_captured(method, store, watcher, *, state=None, **config):
     train(
         method,
         type(store)(store.pixels, "cuda"),
-        TrainConfig(step="graphed", **config),
+        TrainConfig(step="captured", **config),
         seed=0,
         engine=Engine("cuda"),
         monitor=watcher,
@@ -41,19 +41,19 @@ def test_snapshots_do_not_disturb_captured_graphs(make, store, new_watcher):
 
     watched, alone = make(epochs=8), make(epochs=8)
     scoring, quiet = Scoring(), new_watcher()
-    train_graphed(watched, store, scoring, snapshot_every=1)
-    train_graphed(alone, store, quiet)
+    train_captured(watched, store, scoring, snapshot_every=1)
+    train_captured(alone, store, quiet)
     for a, b in zip(scoring.epochs, quiet.epochs, strict=True):
         for name, value in a.losses.items():
             assert value == pytest.approx(b.losses[name], rel=5e-3, abs=1e-4)
 
 
-def test_a_graphed_training_goes_on_where_it_was(make, store, new_watcher):
+def test_a_captured_training_goes_on_where_it_was(make, store, new_watcher):
     whole, before, after = new_watcher(), new_watcher(), new_watcher()
-    train_graphed(make(epochs=8), store, whole)
-    train_graphed(make(epochs=8), store, before, save_minutes=0)
+    train_captured(make(epochs=8), store, whole)
+    train_captured(make(epochs=8), store, before, save_minutes=0)
     state = before.states[4]
-    train_graphed(make(epochs=8), store, after, state=state)
+    train_captured(make(epochs=8), store, after, state=state)
     assert len(after.epochs) == 8 - state["epoch"]
     for a, b in zip(whole.epochs[state["epoch"] :], after.epochs, strict=True):
         for name, value in a.losses.items():

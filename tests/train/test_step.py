@@ -7,7 +7,7 @@ from squid.data.cache import Augment
 from squid.errors import ConfigError
 from squid.train import Engine
 from squid.train.draws import Dice
-from squid.train.step import make_step, pick_form
+from squid.train.step import LONG, make_step, pick_form
 
 
 def losses(form, method, store, *, device="cpu", precision="float32", steps=6):
@@ -38,7 +38,7 @@ def test_compiled_equals_eager(make, store, monkeypatch):
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore")  # of compilers and drivers
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 2e-3), ("bf16", 2e-2)])
-@pytest.mark.parametrize("form", ["compiled", "graphed"])
+@pytest.mark.parametrize("form", ["captured", "compiled", "graphed"])
 def test_forms_agree_on_a_gpu(make, store, form, precision, tolerance):
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
@@ -90,8 +90,18 @@ def test_objectives_take_turns(make, store):
 
 def test_auto_picks_the_fastest_form_that_works():
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert pick_form("auto", cpu) == "eager"
-    assert pick_form("auto", gpu) == "graphed"
-    assert pick_form("auto", gpu, world=2) == "compiled"
-    with pytest.raises(ConfigError, match="graphed step needs a CUDA device"):
-        pick_form("graphed", cpu)
+    assert pick_form("auto", cpu, steps=LONG) == "eager"
+    assert pick_form("auto", gpu, steps=LONG) == "graphed"
+    assert pick_form("auto", gpu, steps=LONG - 1) == "captured"
+    assert pick_form("auto", gpu, steps=LONG, world=2) == "compiled"
+    assert pick_form("auto", gpu, steps=LONG, on_device=False) == "compiled"
+    assert pick_form("auto", gpu, steps=LONG - 1, world=2) == "eager"
+
+
+@pytest.mark.parametrize("form", ["captured", "graphed"])
+def test_a_replayed_step_needs_one_gpu_that_holds_the_images(form):
+    with pytest.raises(ConfigError, match=f"{form} step needs a CUDA device"):
+        pick_form(form, torch.device("cpu"), steps=1)
+    for lacking in ({"on_device": False}, {"world": 2}):
+        with pytest.raises(ConfigError, match="one GPU that holds all images"):
+            pick_form(form, torch.device("cuda"), steps=1, **lacking)

@@ -60,7 +60,8 @@ class PrototypeMemory(nn.Module):
         assert self.pending is not None, "commit() follows losses()"
         cells = self.ranks.gather(self.pending)
         similarity = cells @ self.items.T  # (c, n)
-        own = F.one_hot(similarity.argmax(1), len(self.items))
+        numbers = torch.arange(len(self.items), device=cells.device)
+        own = similarity.argmax(1, keepdim=True) == numbers  # (c, n)
         # The softmax over cells, divided by its largest value.
         weights = own * (similarity - similarity.amax(0)).exp()
         self.items.copy_(F.normalize(self.items + weights.T @ cells, dim=1))

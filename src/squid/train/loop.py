@@ -22,7 +22,7 @@ from squid.train.draws import Dice
 from squid.train.engine import Engine, Precision
 from squid.train.interrupts import Interrupted, interrupts
 from squid.train.optimizers import rate, restore_optimizer, set_rate
-from squid.train.step import Step, StepForm, join_ranks, make_step
+from squid.train.step import Step, StepForm, join_ranks, make_step, pick_form
 
 State = dict[str, Any]
 """Everything a training needs to go on: stage, epoch, step, weights, optimisers, sums of losses."""
@@ -38,13 +38,15 @@ class TrainConfig(Config):
 
     precision: Precision = "float32"
     step: StepForm = "auto"
-    """eager | compiled | graphed: the same maths at different speeds."""
+    """The same maths at different speeds: `captured` replays eager's kernels from a CUDA graph,
+    `compiled` makes better ones in a minute or two, `graphed` replays those. `auto` compiles for
+    long trainings only."""
     augment: Augment | Literal[False] = Augment()
     """Random shift and scale of each training image; `false` for none."""
     snapshot_every: int | None = None
     """Epochs between snapshots, at which the validation and test images are scored; of the last
     stage, where a method has several."""
-    save_minutes: float = 2.0
+    save_minutes: float = 5.0
     """Between writings of the state to resume from; an interrupt writes it too."""
 
     @field_validator("augment", mode="before")
@@ -149,7 +151,6 @@ class _StageTrainer:
         self.config, self.engine, self.monitor = config, engine, monitor
         self.interrupted = interrupted
         _check_batch(self.stage, len(store), engine.world)
-        self.step: Step = make_step(config.step, method, self.stage, store, engine)
         self.dice = Dice(
             method,
             config.augment or None,
@@ -164,6 +165,14 @@ class _StageTrainer:
         steps = max(1, whole if self.stage.drop_last or not rest else whole + 1)
         self.steps = min(steps, self.stage.epoch_steps or steps)
         self.epochs = self.stage.epochs or math.ceil((self.stage.steps or 0) / self.steps)
+        form = pick_form(
+            config.step,
+            engine.device,
+            steps=self.steps * self.epochs,
+            world=engine.world,
+            on_device=store.on_device,
+        )
+        self.step: Step = make_step(form, method, self.stage, store, engine)
         self.saved = time.monotonic()
 
     def run(self, begin: _Cursor, optimizers: Sequence[State] | None = None) -> None:

@@ -1,5 +1,5 @@
-"""One update of a stage in three forms of the same maths: eager, compiled, and replayed as a CUDA
-graph.
+"""One update of a stage in four forms of the same maths: eager, compiled, and either of them
+replayed as a CUDA graph (captured, graphed).
 
 All forms take the same `Draws`, so they see the same images, augmentation and masks. Nothing here
 waits for the device.
@@ -26,24 +26,38 @@ from squid.train.working import WorkingWeights, widened
 
 P = ParamSpec("P")
 R = TypeVar("R")
-StepForm = Literal["auto", "eager", "compiled", "graphed"]
+Form = Literal["eager", "captured", "compiled", "graphed"]
+StepForm = Literal["auto", "eager", "captured", "compiled", "graphed"]
+"""What may be asked for."""
 Active = tuple[bool, ...]
 """Which objectives of the stage are updated in a step."""
 
+REPLAYED = ("captured", "graphed")
+LONG = 20_000
+"""Steps over which compiling has paid for itself."""
 EAGER_STEPS_BEFORE_CAPTURE = 3
 """Real steps that fill caches, create optimiser state and let torch.compile finish, before a graph
 is captured."""
 
 
-def pick_form(form: StepForm, device: torch.device, *, world: int = 1) -> StepForm:
-    """`auto` is the fastest form that works: graphed on one GPU, compiled on several, eager on a
-    CPU."""
+def pick_form(
+    form: StepForm, device: torch.device, *, steps: int, world: int = 1, on_device: bool = True
+) -> Form:
+    """`auto` is the fastest form for so many steps: eager on a CPU; on a GPU compiled where that
+    pays, and replayed where the one GPU holds the images."""
+    replayable = world == 1 and on_device
     if form == "auto":
         if device.type == "cpu":
             return "eager"
-        return "graphed" if world == 1 else "compiled"
-    if form == "graphed" and device.type != "cuda":
-        raise ConfigError("A graphed step needs a CUDA device; use --step eager.")
+        if steps < LONG:
+            return "captured" if replayable else "eager"
+        return "graphed" if replayable else "compiled"
+    if form in REPLAYED and device.type != "cuda":
+        raise ConfigError(f"A {form} step needs a CUDA device; use --step eager.")
+    if form in REPLAYED and not replayable:
+        raise ConfigError(
+            f"A {form} step needs one GPU that holds all images; use --step compiled."
+        )
     return form
 
 
@@ -151,11 +165,13 @@ class Step:
         return self._sums[objective]
 
 
-class GraphedStep(Step):
-    """The compiled update captured once per kind of step and replayed: one launch for all of it."""
+class ReplayedStep(Step):
+    """The update captured once per kind of step and replayed: one launch for all of it."""
 
-    def __init__(self, method: nn.Module, stage: Stage, store: ImageStore, engine: Engine) -> None:
-        super().__init__(method, stage, store, engine, compiled=True, capturable=True)
+    def __init__(
+        self, method: nn.Module, stage: Stage, store: ImageStore, engine: Engine, *, compiled: bool
+    ) -> None:
+        super().__init__(method, stage, store, engine, compiled=compiled, capturable=True)
         self._eager_steps: dict[tuple[Active, int], int] = {}
         self._graphs: dict[tuple[Active, int], tuple[torch.cuda.CUDAGraph, Draws]] = {}
         self._stream = torch.cuda.Stream(engine.device)  # type: ignore[no-untyped-call]
@@ -195,13 +211,13 @@ class GraphedStep(Step):
 
 
 def make_step(
-    form: StepForm, method: nn.Module, stage: Stage, store: ImageStore, engine: Engine
+    form: Form, method: nn.Module, stage: Stage, store: ImageStore, engine: Engine
 ) -> Step:
     """The step of a method's stage in the form asked for."""
-    form = pick_form(form, engine.device, world=engine.world)
-    if form == "graphed":
-        return GraphedStep(method, stage, store, engine)
-    return Step(method, stage, store, engine, compiled=form == "compiled", capturable=False)
+    compiled = form in ("compiled", "graphed")
+    if form in REPLAYED:
+        return ReplayedStep(method, stage, store, engine, compiled=compiled)
+    return Step(method, stage, store, engine, compiled=compiled, capturable=False)
 
 
 def _compiled(stage: Stage) -> Stage:
