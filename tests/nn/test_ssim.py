@@ -91,8 +91,19 @@ def test_half_precision_is_raised():
 
 def test_disagreement_is_zero_for_the_same_and_one_where_only_one_is_flat():
     image = torch.rand(1, 1, 24, 24)
-    torch.testing.assert_close(disagreement(image, image, window=7), torch.zeros_like(image))
-    assert disagreement(image, torch.zeros_like(image), window=7).min() > 0.95
-    assert disagreement(image, 1 - image, window=7).min() > 1.5
     flat = torch.zeros_like(image)
-    torch.testing.assert_close(disagreement(flat, flat, window=7), flat)
+
+    def between(a, b):
+        return disagreement(a, b, window=7, smooth=0.5)
+
+    torch.testing.assert_close(between(image, image), flat)
+    torch.testing.assert_close(between(flat, flat), flat)
+    assert between(image, flat).min() > 0.9
+    assert between(image, 1 - image).min() > 1.5
+
+
+def test_disagreement_does_not_see_what_is_smoothed_away():
+    image = torch.rand(1, 1, 24, 24)
+    fine = image + 0.2 * (torch.arange(24) % 2 - 0.5)  # stripes of one pixel
+    sharp, smooth = (disagreement(image, fine, window=7, smooth=s).mean() for s in (0.1, 1.0))
+    assert smooth < sharp / 10

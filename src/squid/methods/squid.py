@@ -278,9 +278,10 @@ class Squid(Method):
         return self._disagreement(images, self.reconstruct(images))[:, 0]
 
     def _disagreement(self, images: Tensor, reconstruction: Tensor) -> Tensor:
-        """(b, 1, h, w), in windows of about three quarters of a patch."""
-        window = 3 * self.config.size // self.config.grid // 4 | 1
-        return disagreement(images, at_least_float32(reconstruction), window=window)
+        """(b, 1, h, w), in windows of about three quarters of a patch. What is finer than a
+        thirty-second of it is smoothed away: no drawing shows that."""
+        patch = self.config.size // self.config.grid
+        return disagreement(images, reconstruction, window=3 * patch // 4 | 1, smooth=patch / 32)
 
     def reconstruct(self, images: Tensor) -> Tensor:
         bottleneck, skips = self._encode(images)

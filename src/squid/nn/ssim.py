@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from squid.nn.blur import gaussian_blur
 from squid.nn.conv import at_least_float32
 
 SIGMA = 1.5
@@ -36,11 +37,15 @@ def ms_ssim(images: Tensor, others: Tensor, *, window: int = 11) -> Tensor:
     return product
 
 
-def disagreement(images: Tensor, others: Tensor, *, window: int) -> Tensor:
+def disagreement(images: Tensor, others: Tensor, *, window: int, smooth: float) -> Tensor:
     """(b, 1, h, w) twice, in [0, 1] -> (b, 1, h, w): one minus SSIM's contrast and structure, in
-    box windows around each pixel. Zero where both are flat or the same, one where one is flat."""
+    box windows around each pixel, after a Gaussian of `smooth` pixels. Zero where both are flat or
+    the same, one where one is flat."""
     with torch.autocast(images.device.type, enabled=False):  # variances are small differences
-        a, b = at_least_float32(images), at_least_float32(others)
+        a, b = (
+            gaussian_blur(at_least_float32(both)[:, 0], smooth)[:, None]
+            for both in (images, others)
+        )
         moments = torch.cat((a, b, a * a, b * b, a * b), 1)  # (b, 5, h, w)
         inside = F.avg_pool2d(moments, window, 1, window // 2, count_include_pad=False)
         mean_a, mean_b, aa, bb, ab = inside[:, :, None].unbind(1)  # (b, 1, h, w) each
