@@ -8,12 +8,15 @@ import torch
 
 from squid.config import parse
 from squid.convert import discriminator_state_of, from_reference, generator_state_of
+from squid.data.cache import ImageStore
 from squid.errors import ConfigError
+from squid.experiments import Quiet
 from squid.methods import build
 from squid.methods.base import Batch
 from squid.methods.squid import Squid
 from squid.methods.squid_config import SquidConfig
 from squid.nn.losses import distillation
+from squid.train import Engine, TrainConfig, train
 
 SMALL = {"size": 32, "width": 4, "depth": 2, "merge_level": 1, "slots": 8, "matrix_slots": 8}
 SMALL |= {"heads": 2, "discriminator_width": 2}
@@ -54,6 +57,8 @@ ABLATIONS = [
     {"queue_update": "generator", "forwards": "separate"},
     {"score_statistics": "running"},
     {"score": "features"},
+    {"judges": 3},
+    {"judges": 2, "sittings": 3},
     {"discriminator_statistics": "image"},
     {"discriminator_noise": 0.1},
     {"discriminator_noise": 0.1, "queue_update": "generator", "forwards": "separate"},
@@ -107,7 +112,7 @@ def test_every_switch_trains_all_its_parameters_and_scores(settings):
         learned += objective.parameters
         if objective.after:
             objective.after()
-    assert {id(p) for p in learned} == {id(p) for p in method.parameters()}
+    assert {id(p) for p in learned} == {id(p) for p in method.parameters() if p.requires_grad}
     assert len(learned) == len(set(learned))
     method.eval()
     with torch.no_grad():
@@ -199,6 +204,20 @@ def test_deferred_memories_are_filled_in_training_and_read_after_it():
     for memory in blocks:
         memory.slots.fill_(1.0)
     assert not torch.allclose(method.reconstruct(images), with_memory)
+
+
+def test_the_panel_holds_judges_of_the_last_two_thirds_of_training():
+    method, seen = small(epochs=18, judges=2, sittings=3, batch_size=2), []
+    keep = method.panel.keep
+    method.panel.keep = lambda judges: (seen.append(judges.head.bias.clone()), keep(judges))
+    pixels = torch.randint(0, 256, (4, 1, 32, 32), dtype=torch.uint8)
+    config = TrainConfig(augment=False)
+    train(method, ImageStore(pixels, "cpu"), config, seed=0, engine=Engine("cpu"), monitor=Quiet())
+    assert len(seen) == 5  # epochs 0, 4, 8, 12 and 16: the last three are at least a third in
+    kept = method.panel.discriminator.head.bias.view(3, 2)
+    assert {tuple(row.tolist()) for row in kept} == {tuple(bias.tolist()) for bias in seen[-3:]}
+    scores = method.score(pixels.float() / 255)
+    torch.testing.assert_close(scores.mean(), torch.zeros(()), rtol=0, atol=1e-4)
 
 
 def test_a_matrix_is_not_deferred():

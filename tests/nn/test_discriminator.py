@@ -25,13 +25,13 @@ def discriminator(case):
 
 def test_golden_running_statistics(discriminator, case):
     logits = discriminator(case["x"], "running")
-    torch.testing.assert_close(logits, case["eval_logits"][:, 0], **CLOSE)
+    torch.testing.assert_close(logits, case["eval_logits"], **CLOSE)
     torch.testing.assert_close(discriminator.eval()(case["x"]), logits, rtol=0, atol=0)
 
 
 def test_golden_batch_statistics(discriminator, case):
     logits = discriminator(case["x"], "batch")
-    torch.testing.assert_close(logits, case["train_batch4_logits"][:, 0], **CLOSE)
+    torch.testing.assert_close(logits, case["train_batch4_logits"], **CLOSE)
     keys, state = discriminator_keys(depth=5), discriminator.state_dict()
     after = {k.split("/")[1]: v for k, v in case.items() if k.startswith("train_batch4_after")}
     assert len(after) == 8
@@ -40,7 +40,7 @@ def test_golden_batch_statistics(discriminator, case):
 
 
 def test_golden_image_statistics_are_the_official_batch_of_one(discriminator, case):
-    expected = case["official_score_batch1_trainmode_logits"][:, 0]
+    expected = case["official_score_batch1_trainmode_logits"]
     torch.testing.assert_close(discriminator(case["x"], "image"), expected, **CLOSE)
     torch.testing.assert_close(discriminator(case["x"][1:2], "image"), expected[1:2], **CLOSE)
 
@@ -50,7 +50,7 @@ def test_levels_halve_the_image_to_at_most_four_cells(size, cells):
     discriminator = Discriminator(size, width=2)
     images = torch.rand(2, 1, size, size)
     assert discriminator.features(images).shape[2:] == (cells, cells)
-    assert discriminator(images).shape == (2,)
+    assert discriminator(images).shape == (2, 1)
 
 
 def test_logits_are_float32_under_autocast():
@@ -58,3 +58,18 @@ def test_logits_are_float32_under_autocast():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert discriminator(torch.rand(2, 1, 16, 16), "image").dtype == torch.float32
     assert discriminator.double()(torch.rand(2, 1, 16, 16).double()).dtype == torch.float64
+
+
+def test_judges_share_nothing():
+    """Three judges in one are three of one each."""
+    together = Discriminator(16, width=2, judges=3)
+    images = torch.rand(4, 1, 16, 16)
+    logits = together(images, "image")
+    for number in range(3):
+        alone = Discriminator(16, width=2)
+        state = {
+            name: value.view(3, -1, *value.shape[1:])[number]
+            for name, value in together.state_dict().items()
+        }
+        alone.load_state_dict(state)
+        torch.testing.assert_close(alone(images, "image")[:, 0], logits[:, number], **CLOSE)

@@ -33,6 +33,7 @@ from squid.nn.encoder import Encoder, PooledEncoder, ResidualEncoder
 from squid.nn.gaussian import Gaussian, ledoit_wolf
 from squid.nn.inpainting import InpaintingBlock, shortcut
 from squid.nn.memory import MemoryMatrix, MemoryQueue
+from squid.nn.panel import Panel
 from squid.nn.patches import split
 from squid.nn.ssim import disagreement
 
@@ -80,7 +81,9 @@ class Squid(Method):
         )
         self.student = decoder(memories=memories)
         self.teacher = decoder() if config.distillation else None
-        self.discriminator = Discriminator(config.size, config.discriminator_width)
+        judged = config.size, config.discriminator_width, config.judges
+        self.discriminator = Discriminator(*judged)
+        self.panel = Panel(*judged, config.sittings) if config.sittings else None
         self.gaussian = Gaussian() if config.score == "features" else None
 
     # ---------------------------------------------------------------- training
@@ -136,12 +139,19 @@ class Squid(Method):
                 shared=self._shared if config.forwards == "shared" else None,
                 beside=self._taught if config.forwards == "shared" and self.teacher else None,
                 after=commit if each_step else None,
+                prepare=self._sit if self.panel is not None else None,
+                every_epochs=max(1, 2 * config.epochs // (3 * max(1, config.sittings))),
             ),
         )
 
     def _generator_parameters(self) -> list[nn.Parameter]:
-        named = self.named_parameters()
-        return [parameter for name, parameter in named if not name.startswith("discriminator.")]
+        judging = ("discriminator.", "panel.")
+        return [p for name, p in self.named_parameters() if not name.startswith(judging)]
+
+    def _sit(self, batches: Iterable[Batch]) -> None:
+        """At the beginning of every so-manieth epoch."""
+        assert self.panel is not None
+        self.panel.keep(self.discriminator)
 
     def _shared(self, batch: Batch, active: frozenset[str]) -> Shared:
         """Steps that leave the generator alone need no gradients of it."""
@@ -248,16 +258,24 @@ class Squid(Method):
     # ----------------------------------------------------------------- scoring
 
     def finalize(self, batches: Iterable[Batch]) -> None:
+        drawn = (self.reconstruct(batch.images) for batch in batches)
+        statistics = self.config.score_statistics
         if self.gaussian is not None:
-            drawn = (self.reconstruct(batch.images) for batch in batches)
             seen = torch.cat([self._pooled_features(one) for one in drawn])  # (n, d)
             self.gaussian.fit(seen.mean(0)[None], ledoit_wolf(seen)[None])
+        elif self.panel is not None:
+            judges = self.panel.discriminator
+            self.panel.fit(torch.cat([judges(one, statistics) for one in drawn]))
 
     def score(self, images: Tensor) -> Tensor:
         reconstruction = self.reconstruct(images)
         if self.config.score == "discriminator":
-            logits: Tensor = self.discriminator(reconstruction, self.config.score_statistics)
-            return -logits
+            statistics = self.config.score_statistics
+            if self.panel is not None:
+                doubt: Tensor = self.panel(reconstruction, statistics)
+                return doubt
+            logits: Tensor = self.discriminator(reconstruction, statistics)
+            return -logits.mean(1)
         if self.gaussian is not None:
             features = self._pooled_features(reconstruction)
             return self.gaussian.distance(features[:, None])[:, 0]

@@ -47,6 +47,11 @@ class SquidConfig(MethodConfig):
     """Biases of convolutions before batch normalisation, which cancels them (authors: true)."""
     discriminator_width: Count = 16
     """Channels of the discriminator's first level."""
+    judges: Count = 1
+    """Discriminators side by side, each with weights of its own; the student faces all of them."""
+    sittings: Annotated[int, Field(ge=0)] = 0
+    """Times, evenly over the last two thirds of training, at which the judges are kept to score
+    together; 0: those of the last epoch score."""
     discriminator_statistics: Literal["batch", "image"] = "batch"
     """How the discriminator normalises in training: by the batch (authors), or by each image
     alone, as it does when scoring."""

@@ -32,13 +32,13 @@ def distillation(
 
 
 def real_or_fake(real: Tensor, fake: Tensor) -> Tensor:
-    """What the discriminator minimises over its logits: the cross-entropy of real images plus that
-    of fake ones."""
+    """What judges minimise over their logits (b, judges), each for itself: the cross-entropy of
+    real images plus that of fake ones."""
     real, fake = at_least_float32(real), at_least_float32(fake)
-    return F.softplus(-real).mean() + F.softplus(fake).mean()
+    return (F.softplus(-real) + F.softplus(fake)).mean(0).sum()
 
 
 def fooling(fake: Tensor, kind: Literal["saturating", "non_saturating"]) -> Tensor:
-    """What the generator minimises over the discriminator's logits: log(1 - D), or -log D."""
+    """What the generator minimises over the judges' logits: log(1 - D), or -log D, on average."""
     fake = at_least_float32(fake)
     return -F.softplus(fake).mean() if kind == "saturating" else F.softplus(-fake).mean()
