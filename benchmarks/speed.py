@@ -43,7 +43,7 @@ from squid.run import commit
 from squid.scoring import BATCH_SIZE
 from squid.train.draws import Dice
 from squid.train.engine import Engine
-from squid.train.step import Form, Step, make_step
+from squid.train.step import REPLAYED, Form, Step, make_step
 
 Row = dict[str, Any]
 IMAGES = Path(os.environ.get("SQUID_SHARED", "../shared")) / "data" / "zhanglab_originals"
@@ -123,11 +123,11 @@ def iteration(
     """Milliseconds of one iteration, with the peak memory."""
     trainer = Trainer(config, form, precision, device, nchw=nchw)
     began = time.perf_counter()
-    trainer.pair(4 if form == "graphed" else 2)
+    trainer.pair(4 if form in REPLAYED else 2)
     _wait(trainer.engine.device)
     start_up = time.perf_counter() - began
     cuda = trainer.engine.device.type == "cuda"
-    pairs = 10 if cuda else 1
+    pairs = 10 if form in REPLAYED else 2 if cuda else 1
     per_pair = seconds(lambda: trainer.pair(pairs), trainer.engine.device, 5 if cuda else 3) / pairs
     return {
         "form": form,
@@ -145,9 +145,10 @@ def steps(device: str) -> Iterator[Row]:
     if device == "cuda":
         forms = [
             ("graphed", "bf16"),
-            ("compiled", "bf16"),
+            ("captured", "bf16"),
+            ("captured", "float32"),
             *reversed(forms),
-            ("graphed", "float32"),
+            ("compiled", "bf16"),
         ]
     form, precision = forms[0]
     yield {"recipe": "ours", **iteration(SquidConfig(), form, precision, device)}
@@ -225,28 +226,35 @@ def _graphed(
     """The scoring of one batch shape as a CUDA graph, its input copied in."""
     static = images.clone()
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                score(static)
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            score(static)
+        replay = captured(partial(score, static))
 
-    def replay(given: torch.Tensor) -> None:
+    def score_copy(given: torch.Tensor) -> None:
         static.copy_(given)
-        graph.replay()
+        replay()
 
-    return replay
+    return score_copy
+
+
+def captured(call: Callable[[], object]) -> Callable[[], None]:
+    """The same work without its launches."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
 
 
 def scaling(device: str) -> Iterator[Row]:
-    """Cost against image size at 64-pixel patches, slots, and grid (eager, so that no compilation
-    is timed)."""
+    """Cost against image size at 64-pixel patches, slots, and grid; not compiled, which takes
+    longer than all of it."""
     sizes = (64, 128, 256, 512) if device == "cuda" else (64, 128)
     slots = (50, 100, 200, 500, 1000, 2000) if device == "cuda" else (50, 200)
+    form: Form = "captured" if device == "cuda" else "eager"
     precision = "bf16" if device == "cuda" else "float32"
     width = 32 if device == "cuda" else 8
     variants: list[tuple[str, int, dict[str, Any]]] = []
@@ -257,7 +265,7 @@ def scaling(device: str) -> Iterator[Row]:
     variants += [("grid", g, {"grid": g, "decoder_memory": "patch"}) for g in (1, 2, 4)]
     for what, value, change in variants:
         config = SquidConfig(width=width, **change)
-        yield {"against": what, "value": value, **iteration(config, "eager", precision, device)}
+        yield {"against": what, "value": value, **iteration(config, form, precision, device)}
 
 
 def memory(device: str) -> list[Row]:
@@ -270,9 +278,11 @@ def memory(device: str) -> list[Row]:
         features = torch.rand(16, 4, 2048, device=where)
         for regions, n in ((4, slots), (1, 4 * slots)):
             queue = MemoryQueue(regions, n, 2048, shrink).to(where).train()
+            calls: list[Callable[[], object]] = [partial(queue, features), queue.commit]
             with torch.no_grad():
-                read = seconds(lambda: queue(features), where)  # noqa: B023
-                write = seconds(queue.commit, where)
+                read, write = (
+                    seconds(captured(call) if device == "cuda" else call, where) for call in calls
+                )
             rows.append(
                 {
                     "slots_per_position": slots,
