@@ -59,4 +59,4 @@ class Discriminator(nn.Module):
         with torch.autocast(features.device.type, enabled=False):  # scores are ranked by it
             weight = self.head.weight  # (judges, values)
             values = features.to(weight.dtype).reshape(-1, *weight.shape)
-            return torch.einsum("bjv,jv->bj", values, weight) + self.head.bias
+            return (values * weight).sum(-1) + self.head.bias
