@@ -23,7 +23,7 @@ from squid.methods.f_anogan import FAnoganConfig
 from squid.methods.memae import MemAEConfig
 from squid.methods.padim import PadimConfig
 from squid.metrics import auc
-from squid.protocols import pick_snapshot, readings, snapshot_aucs, wobble
+from squid.protocols import pick_snapshot, readings, running_means, snapshot_aucs, wobble
 from squid.recipe import read_recipe
 from squid.run import Run
 
@@ -119,6 +119,12 @@ def test_wobble_is_the_range_over_the_last_fifth() -> None:
     aucs = [0.1, 0.9, 0.1, 0.9, 0.1, 0.9, 0.1, 0.99, 0.80, 0.83]
     assert wobble(epochs, aucs) == pytest.approx(0.03)
     assert snapshot_aucs(TEST, LABELS) == [1.0, 0.0, 0.75, 0.5]
+
+
+def test_the_last_running_mean_is_what_the_snapshots_say() -> None:
+    means = running_means(TEST)
+    np.testing.assert_array_equal(means[0], TEST[0])
+    np.testing.assert_array_equal(means[-1], readings(SNAPSHOTS, LABELS)["snapshots"].test)
 
 
 # Plans

@@ -65,6 +65,13 @@ def snapshot_aucs(scores: Array, labels: NDArray[np.int64]) -> list[float]:
     return [auc(row, labels) for row in scores]
 
 
+def running_means(scores: Array) -> Array:
+    """(s, n): what the mean over snapshots was at each of them."""
+    counts = np.arange(1, len(scores) + 1)[:, None]
+    means: Array = np.cumsum(scores, axis=0) / counts
+    return means
+
+
 def wobble(epochs: Sequence[int], aucs: Sequence[float], share: float = 0.2) -> float:
     """How far apart the AUCs lie that are read in the last `share` of the epochs."""
     late = np.asarray(aucs)[np.asarray(epochs) > (1 - share) * max(epochs)]

@@ -25,6 +25,7 @@ from squid.protocols import (
     Protocol,
     healthy_threshold,
     readings,
+    running_means,
     snapshot_aucs,
     wobble,
 )
@@ -166,12 +167,19 @@ def _at_both_rules(
 
 
 def _trace(snapshots: dict[str, np.ndarray] | None, splits: Splits) -> Result | None:
-    """The test AUC at each snapshot: to see how steady it is, never to choose by."""
+    """The test AUC that each snapshot had, and all up to it: to see how steady it is, never to
+    choose by."""
     if not snapshots:
         return None
-    epochs = snapshots["epochs"].tolist()
-    aucs = snapshot_aucs(snapshots["test"], splits.test.labels)
-    return {"epochs": epochs, "auc": aucs, "wobble": wobble(epochs, aucs)}
+    epochs, labels = snapshots["epochs"].tolist(), splits.test.labels
+    alone = snapshot_aucs(snapshots["test"], labels)
+    together = snapshot_aucs(running_means(snapshots["test"]), labels)
+    steadiness: dict[Protocol, float] = {
+        "last": wobble(epochs, alone),
+        "paper": wobble(epochs, alone),
+        "snapshots": wobble(epochs, together),
+    }
+    return {"epochs": epochs, "auc": alone, "mean_auc": together, "wobble": steadiness}
 
 
 def _seconds_per_image(detector: Detector, splits: Splits) -> float:

@@ -61,7 +61,7 @@ class Line:
     rate: float
     """The false alarms that threshold was measured for."""
     wobble: Spread | None
-    """Of the AUC over the last fifth of the epochs."""
+    """Of the AUC that the protocol had over the last fifth of the epochs."""
     restored: Spread | None
     """DigitAnatomy: anomalous cells drawn as the digit that belongs there."""
     results: tuple[Result, ...]
@@ -95,7 +95,7 @@ def _line(section: str, row: str, protocol: str, results: list[Result]) -> Line:
     judged = [result["protocols"][protocol] for result in results]
     healthy = [_measures(one["normals"]) for one in judged]
     best = [_measures(one["paper"]) for one in judged]
-    traces = [result["snapshots"]["wobble"] for result in results if result["snapshots"]]
+    traces = [result["snapshots"]["wobble"][protocol] for result in results if result["snapshots"]]
     drawn = [share for result in results if (share := _restored(result)) is not None]
     return Line(
         section=section,
