@@ -150,13 +150,12 @@ def steps(device: str) -> Iterator[Row]:
             *reversed(forms),
             ("compiled", "bf16"),
         ]
+    for form, precision in forms:
+        yield {"recipe": "ours", **iteration(SquidConfig(), form, precision, device)}
     form, precision = forms[0]
-    yield {"recipe": "ours", **iteration(SquidConfig(), form, precision, device)}
     reference = SquidConfig(**REFERENCE)  # type: ignore[arg-type]
     plain = device == "cpu"
     yield {"recipe": "reference", **iteration(reference, form, precision, device, nchw=plain)}
-    for form, precision in forms[1:]:
-        yield {"recipe": "ours", **iteration(SquidConfig(), form, precision, device)}
 
 
 def scoring(device: str) -> list[Row]:

@@ -87,3 +87,11 @@ def test_noise_is_of_its_kind():
 
 def test_no_augmentation_draws_no_movement():
     assert dice(augment=False).draw(0, 0, BATCH).affine is None
+
+
+def test_draws_can_be_copied_into_those_of_another_step():
+    first, second = dice().draw(0, 0, BATCH), dice().draw(0, 1, BATCH)
+    static = first.clone()
+    static.copy_(second)
+    assert same(static, second)
+    assert same(first, dice().draw(0, 0, BATCH))

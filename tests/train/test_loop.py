@@ -132,13 +132,13 @@ def test_an_interrupt_after_a_bad_loss_saves_nothing(trained, make, watcher):
 )
 def test_the_batches_of_an_epoch(make, trained, settings, sizes):
     method, seen = make(epochs=1, **settings), []
-    noise = method.noise
+    draw = method._draw
 
-    def spied(b):
-        seen.append(b)
-        return noise(b)
+    def spied(batch, name):
+        seen.append(len(batch.images))
+        return draw(batch, name)
 
-    method.noise = spied
+    method._draw = spied
     trained(method)
     assert seen == sizes
 

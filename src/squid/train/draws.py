@@ -14,6 +14,12 @@ from torch import Tensor
 from squid.data.cache import Augment
 from squid.methods.base import Method, NoiseSpec
 
+Chunk = tuple[Tensor | None, Mapping[str, Tensor]]
+"""Affine draws and noise of several steps."""
+
+STEPS_AT_ONCE = 16
+"""A dozen small kernels draw for so many steps together, since a GPU waits for each of them."""
+
 
 @dataclass(frozen=True)
 class Draws:
@@ -25,6 +31,17 @@ class Draws:
 
     def tensors(self) -> list[Tensor]:
         return [self.index, *([] if self.affine is None else [self.affine]), *self.noise.values()]
+
+    def clone(self) -> "Draws":
+        affine = None if self.affine is None else self.affine.clone()
+        return Draws(self.index.clone(), affine, {n: v.clone() for n, v in self.noise.items()})
+
+    def copy_(self, other: "Draws") -> None:
+        """Those of another step, in place."""
+        self.index.copy_(other.index)
+        mine, others = self.tensors()[1:], other.tensors()[1:]
+        if mine:
+            torch._foreach_copy_(mine, others)  # one kernel
 
 
 class Dice:
@@ -50,15 +67,36 @@ class Dice:
         self._rank, self._world = rank, world
         self._generator = torch.Generator(device)
         self._order: tuple[int, Tensor] | None = None
+        self._drawn: tuple[tuple[int, int, int], Chunk] | None = None
 
     def draw(self, epoch: int, step: int, batch_size: int) -> Draws:
         """The draws of one step; `batch_size` counts the images of all ranks."""
         index = self._epoch_order(epoch)[step * batch_size : (step + 1) * batch_size]
-        b = len(index)
-        generator = self._generator.manual_seed(_number(f"{self._key}/{epoch}/{step}"))
-        affine = self._augment.draw(b, generator, self._device) if self._augment else None
-        noise = {name: self._noise(spec) for name, spec in self._method.noise(b).items()}
-        return Draws(self._share(index), None if affine is None else self._share(affine), noise)
+        chunk, place = divmod(step, STEPS_AT_ONCE)
+        affine, noise = self._chunk(epoch, chunk, batch_size)
+
+        def share(values: Tensor) -> Tensor:
+            """This rank's; the last batch of an epoch may need a part of what was drawn."""
+            needed = values[: len(values) * len(index) // batch_size]
+            return needed.tensor_split(self._world)[self._rank]
+
+        return Draws(
+            index.tensor_split(self._world)[self._rank],
+            None if affine is None else share(affine[place]),
+            {name: share(values[place]) for name, values in noise.items()},
+        )
+
+    def _chunk(self, epoch: int, chunk: int, b: int) -> Chunk:
+        """What `STEPS_AT_ONCE` steps of `b` images need, (steps, ...)."""
+        if self._drawn is None or self._drawn[0] != (epoch, chunk, b):
+            self._generator.manual_seed(_number(f"{self._key}/{epoch}/{chunk}"))
+            affine = None
+            if self._augment:
+                many = self._augment.draw(STEPS_AT_ONCE * b, self._generator, self._device)
+                affine = many.view(STEPS_AT_ONCE, b, -1)
+            noise = {name: self._noise(spec) for name, spec in self._method.noise(b).items()}
+            self._drawn = (epoch, chunk, b), (affine, noise)
+        return self._drawn[1]
 
     def _epoch_order(self, epoch: int) -> Tensor:
         if self._order is None or self._order[0] != epoch:
@@ -68,17 +106,14 @@ class Dice:
         return self._order[1]
 
     def _noise(self, spec: NoiseSpec) -> Tensor:
-        values = torch.empty(spec.shape, device=self._device)
+        values = torch.empty((STEPS_AT_ONCE, *spec.shape), device=self._device)
         if spec.kind == "bernoulli":
             values.bernoulli_(spec.probability, generator=self._generator)
         elif spec.kind == "normal":
             values.normal_(generator=self._generator)
         else:
             values.uniform_(generator=self._generator)
-        return self._share(values)
-
-    def _share(self, values: Tensor) -> Tensor:
-        return values.tensor_split(self._world)[self._rank]
+        return values
 
 
 def _number(text: str) -> int:

@@ -8,14 +8,24 @@ import torch
 from torch import nn
 
 from squid.methods.base import OptimizerConfig
+from squid.train.adam import OnePassAdam
 
 
 def build_optimizer(
-    config: OptimizerConfig, parameters: Sequence[nn.Parameter], *, capturable: bool
+    config: OptimizerConfig,
+    parameters: Sequence[nn.Parameter],
+    *,
+    capturable: bool,
+    one_pass: bool = False,
 ) -> torch.optim.Optimizer:
-    """`capturable` keeps rate and step count on the device, for replay in a CUDA graph."""
+    """`capturable` keeps rate and step count on the device, for replay in a CUDA graph; `one_pass`
+    is for compiled steps."""
     decay = config.weight_decay
-    lr = torch.tensor(config.lr, device=parameters[0].device) if capturable else config.lr
+    one_pass = one_pass and config.kind == "adam" and config.clip is None
+    on_device = capturable or one_pass
+    lr = torch.tensor(config.lr, device=parameters[0].device) if on_device else config.lr
+    if one_pass:
+        return OnePassAdam(parameters, lr, config.betas, config.eps, decay)
     if config.kind == "adam":
         return torch.optim.Adam(
             parameters, lr, config.betas, config.eps, decay, fused=capturable, capturable=capturable
@@ -41,7 +51,11 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -
         {**old, **{key: value for key, value in own.items() if key != "params"}}
         for old, own in zip(saved["param_groups"], optimizer.param_groups, strict=True)
     ]
-    optimizer.load_state_dict({"state": saved["state"], "param_groups": groups})
+    state = {  # counts of their own: one pass over all parameters shares one
+        number: {**moments, "step": moments["step"].clone()} if "step" in moments else moments
+        for number, moments in saved["state"].items()
+    }
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
 def rate(config: OptimizerConfig, time: float, length: int) -> float:

@@ -5,10 +5,10 @@ All forms take the same `Draws`, so they see the same images, augmentation and m
 waits for the device.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Literal, ParamSpec, TypeVar
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,14 +18,14 @@ from squid.errors import ConfigError
 from squid.methods.base import Batch, Objective, Shared, Stage
 from squid.nn.conv import at_least_float32
 from squid.nn.ranks import Ranks
+from squid.train.adam import OnePassAdam
 from squid.train.beside import Beside
 from squid.train.draws import Draws
 from squid.train.engine import Engine
+from squid.train.fused import fused
 from squid.train.optimizers import build_optimizer
 from squid.train.working import WorkingWeights, widened
 
-P = ParamSpec("P")
-R = TypeVar("R")
 Form = Literal["eager", "captured", "compiled", "graphed"]
 StepForm = Literal["auto", "eager", "captured", "compiled", "graphed"]
 """What may be asked for."""
@@ -84,10 +84,15 @@ class Step:
         self.engine = engine
         self.ranks = engine.ranks
         self.optimizers = [
-            build_optimizer(o.optimizer, o.parameters, capturable=capturable)
+            build_optimizer(
+                o.optimizer,
+                o.parameters,
+                capturable=capturable,
+                one_pass=compiled and self.ranks.alone,
+            )
             for o in stage.objectives
         ]
-        self.batch = _compile(store.batch) if compiled and store.on_device else store.batch
+        self.batch = fused(store.batch) if compiled and store.on_device else store.batch
         self.totals: dict[str, Tensor] = {}
         self._sums: dict[str, Tensor] = {}  # of each objective's terms; `totals` are views of them
         self._begin: Mapping[str, float] = {}
@@ -129,21 +134,35 @@ class Step:
         values = torch.stack([at_least_float32(term) for term in terms.values()])
         parameters = objective.parameters
         learning = self.working.of(parameters) if self.working else parameters
-        found = torch.autograd.grad(values.sum(), learning, retain_graph=keep_graph)
-        gradients = widened(found) if self.working else found
+        gradients = torch.autograd.grad(values.sum(), learning, retain_graph=keep_graph)
         values = values.detach()
-        average_over_ranks([*gradients, values], self.ranks)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
+        if isinstance(optimizer, OnePassAdam):
+            copies = [w if w is not p else None for w, p in zip(learning, parameters, strict=True)]
+            optimizer.learn(gradients, copies)
+        else:
+            self._learn(objective, optimizer, gradients, values)
+        if objective.after is not None:
+            objective.after()
+        self._sum_of(objective.name, list(terms)).add_(values)
+
+    def _learn(
+        self,
+        objective: Objective,
+        optimizer: torch.optim.Optimizer,
+        gradients: Sequence[Tensor],
+        values: Tensor,
+    ) -> None:
+        parameters = objective.parameters
+        wide = widened(gradients) if self.working else list(gradients)
+        average_over_ranks([*wide, values], self.ranks)
+        for parameter, gradient in zip(parameters, wide, strict=True):
+            parameter.grad = laid_out_like(parameter, gradient)
         if objective.optimizer.clip is not None:
             nn.utils.clip_grad_norm_(parameters, objective.optimizer.clip)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        if objective.after is not None:
-            objective.after()
         if self.working is not None:
             self.working.follow(parameters)
-        self._sum_of(objective.name, list(terms)).add_(values)
 
     def begin_epoch(self, totals: Mapping[str, float]) -> None:
         """Sums begin at zero, or at `totals`; in place, because captured graphs add to these
@@ -187,8 +206,7 @@ class ReplayedStep(Step):
             if key not in self._graphs:
                 self._graphs[key] = self._capture(draws, active)
             graph, static = self._graphs[key]
-            for target, source in zip(static.tensors(), draws.tensors(), strict=True):
-                target.copy_(source)
+            static.copy_(draws)
             graph.replay()
 
     def _warm_up(self, draws: Draws, active: Active) -> None:
@@ -199,11 +217,7 @@ class ReplayedStep(Step):
         current.wait_stream(self._stream)
 
     def _capture(self, draws: Draws, active: Active) -> tuple[torch.cuda.CUDAGraph, Draws]:
-        static = Draws(
-            draws.index.clone(),
-            None if draws.affine is None else draws.affine.clone(),
-            {name: values.clone() for name, values in draws.noise.items()},
-        )
+        static = draws.clone()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
             super().__call__(static, active)
@@ -222,19 +236,21 @@ def make_step(
 
 def _compiled(stage: Stage) -> Stage:
     objectives = tuple(
-        replace(o, loss=_compile(o.loss)) if o.compilable else o for o in stage.objectives
+        replace(o, loss=fused(o.loss)) if o.compilable else o for o in stage.objectives
     )
     return replace(
         stage,
         objectives=objectives,
-        shared=stage.shared and _compile(stage.shared),
-        beside=stage.beside and _compile(stage.beside),
+        shared=stage.shared and fused(stage.shared),
+        beside=stage.beside and fused(stage.beside),
     )
 
 
-def _compile(function: Callable[P, R]) -> Callable[P, R]:
-    """Small kernels that do not wait for each other become one: a third of a step is such."""
-    return torch.compile(function, dynamic=False, options={"combo_kernels": True})
+def laid_out_like(parameter: Tensor, gradient: Tensor) -> Tensor:
+    """Strides too are the parameter's: fused optimisers refuse others."""
+    if gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter).copy_(gradient)
 
 
 def average_over_ranks(tensors: Sequence[Tensor], ranks: Ranks) -> None:
