@@ -299,7 +299,7 @@ def files(device: str) -> list[Row]:
     originals = sorted(IMAGES.rglob("*.jpeg"))
     if not originals:
         return [{"skipped": f"no .jpeg file under {IMAGES}"}]
-    paths = (originals * 100)[: 2048 if device == "cuda" else 128]
+    paths = (originals * 200)[: 8192 if device == "cuda" else 128]
     detector = _untrained(device)
     detector.score(paths[:1])
     detector.score(paths[: BATCH_SIZE[device]])

@@ -1,7 +1,10 @@
 """The engines that score: torch on either device, ONNX Runtime on the CPU."""
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from threading import Lock
 from typing import Any, Literal
 
 import torch
@@ -18,6 +21,8 @@ Score = Callable[[Tensor], Tensor]
 """(b, 1, h, w) uint8 -> (b,), perhaps still on the device."""
 
 BATCH_SIZE = {"cuda": 256, "cpu": 16}
+SEEN_OFTEN = 8
+"""Batches of a shape after which more of it are expected."""
 
 
 def to_unit(pixels: Tensor) -> Tensor:
@@ -35,24 +40,35 @@ def scoring_device(device: Device, engine: EngineName) -> torch.device:
 
 
 class TorchScorer:
-    """The method itself. What is compiled are single images and full batches, as CUDA graphs on a
-    GPU; the remainder of a list is not worth it."""
+    """The method itself. On a GPU single images and full batches, once they have come often, are
+    replayed as one launch: hundreds of small ones would compete with the threads that decode."""
 
     def __init__(
         self, method: Method, device: torch.device, *, precision: Precision, compile: bool
     ) -> None:
         self._method, self._device, self._precision = method, device, precision
-        mode = "reduce-overhead" if device.type == "cuda" else "default"
-        self._compiled = torch.compile(self._score, mode=mode, dynamic=False) if compile else None
+        self._compiled = torch.compile(self._score, dynamic=False) if compile else None
+        self._seen: Counter[int] = Counter()
+        self._replays: dict[int, Replay] = {}
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        pixels = to_device(pixels, self._device)
-        full = len(pixels) in (1, BATCH_SIZE[self._device.type])
+        if not self._is_full(pixels):  # the remainder of a list is not worth preparing for
+            return self._run(self._score, to_device(pixels, self._device))
+        b, score = len(pixels), self._compiled or self._score
+        self._seen[b] += 1
+        if self._device.type == "cpu" or self._method.fits_images or self._seen[b] <= SEEN_OFTEN:
+            return self._run(score, to_device(pixels, self._device))
+        if b not in self._replays:
+            example = to_device(pixels, self._device)
+            self._replays[b] = Replay(partial(self._run, score), example)
+        return self._replays[b](pixels)
+
+    def _is_full(self, pixels: Tensor) -> bool:
+        return len(pixels) in (1, BATCH_SIZE[self._device.type])
+
+    def _run(self, score: Score, pixels: Tensor) -> Tensor:
         with torch.no_grad(), self._autocast():
-            if self._compiled is not None and full:
-                scores: Tensor = self._compiled(pixels)
-                return scores.clone()  # the next replay of a CUDA graph writes over it
-            return self._score(pixels)
+            return score(pixels)
 
     def _score(self, pixels: Tensor) -> Tensor:
         return self._method.score(to_unit(pixels))
@@ -61,6 +77,30 @@ class TorchScorer:
         if self._precision == "float32":
             return nullcontext()
         return torch.autocast(self._device.type, torch.bfloat16)
+
+
+class Replay:
+    """The scoring of one batch shape as a CUDA graph."""
+
+    def __init__(self, score: Score, example: Tensor) -> None:
+        self._pixels = example.clone()
+        self._lock = Lock()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            score(self._pixels)  # what is set up on a first use is not to be captured
+        torch.cuda.current_stream().wait_stream(stream)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            self._scores = score(self._pixels)
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        if not pixels.is_cuda:
+            pixels = pixels.pin_memory()
+        with self._lock:
+            self._pixels.copy_(pixels, non_blocking=True)
+            self._graph.replay()
+            return self._scores.clone()  # the next replay writes over it
 
 
 def to_device(pixels: Tensor, device: torch.device) -> Tensor:

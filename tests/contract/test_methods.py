@@ -235,6 +235,16 @@ def test_a_step_never_waits_for_the_device(name: str, task: Task) -> None:
         assert not waiting.seen
 
 
+def test_scoring_never_waits_for_the_device(method: Method, task: Task) -> None:
+    """Often seen batches are replayed as a CUDA graph."""
+    if method.fits_images:
+        pytest.skip("fits each image by gradient descent, and is never captured")
+    method.score(task.mixed)
+    with Waiting() as waiting:
+        method.score(task.mixed)
+    assert not waiting.seen
+
+
 class Waiting(TorchDispatchMode):
     """Notes operations for which the host waits on a GPU, or sends it what only the host knows."""
 

@@ -60,10 +60,14 @@ def test_a_captured_training_goes_on_where_it_was(make, store, new_watcher):
             assert value == pytest.approx(b.losses[name], rel=5e-3, abs=1e-4)
 
 
+@pytest.mark.parametrize("compile", [False, True])
 @pytest.mark.parametrize("count", [1, 3, 256])
-def test_compiled_scoring_equals_eager(make, count):
-    pixels = torch.randint(0, 256, (count, 1, 32, 32), dtype=torch.uint8)
+def test_replayed_scoring_equals_eager(make, monkeypatch, compile, count):
+    first, second = torch.randint(0, 256, (2, count, 1, 32, 32), dtype=torch.uint8)
     method = make().eval()
-    compiled = detector(method, compile=True).score(pixels)
-    eager = detector(method).score(pixels)
-    np.testing.assert_allclose(compiled, eager, rtol=1e-3, atol=1e-4)
+    eager = [detector(method).score(pixels) for pixels in (first, second)]
+    monkeypatch.setattr("squid.scoring.SEEN_OFTEN", 0)
+    replaying = detector(method, compile=compile)
+    replayed = [replaying.score(pixels) for pixels in (first, second)]
+    assert (len(replaying._scoring._torch._replays) == 1) == (count != 3)
+    np.testing.assert_allclose(replayed, eager, rtol=1e-3, atol=1e-4)
