@@ -99,10 +99,9 @@ def pick_device(device: Device) -> torch.device:
 
 
 def _choose_kernels(precision: Precision) -> None:
-    """Shapes are fixed, so cuDNN may try all of its kernels out; beside bf16, float32 products need
-    no more than TF32's digits."""
+    """Shapes are fixed, so cuDNN may try its kernels out; beside bf16, float32 products need no
+    more than TF32's digits."""
     torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.benchmark_limit = 0
     torch.set_float32_matmul_precision("high" if precision == "bf16" else "highest")
 
 

@@ -229,6 +229,8 @@ def make_step(
 ) -> Step:
     """The step of a method's stage in the form asked for."""
     compiled = form in ("compiled", "graphed")
+    if compiled and engine.device.type == "cuda":
+        torch.backends.cudnn.benchmark_limit = 0  # long trainings are worth trying all kernels
     if form in REPLAYED:
         return ReplayedStep(method, stage, store, engine, compiled=compiled)
     return Step(method, stage, store, engine, compiled=compiled, capturable=False)
