@@ -346,3 +346,8 @@ def test_a_begun_run_cannot_be_used_yet(refused, run, images):
     assert "its training is not finished" in refused("evaluate", run)
     (run / "model.safetensors").unlink()
     assert "finish it with --resume" in refused("score", run, images)
+
+
+def test_help_and_mistakes_do_not_wait_for_torch():
+    script = "import sys, squid.cli; sys.exit('torch' in sys.modules or 'sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -142,12 +142,15 @@ def _parameter(name: str, hint: Any, default: Any) -> tuple[str, str, str]:
     else:
         shown = info.metavar or name.upper()
     plain = default is None or default is False or default in ("", inspect.Parameter.empty)
-    value = "" if plain else f"`{getattr(default, 'value', default)}`"
+    value = "" if plain else f"`{default}`"
     return f"`{shown}`".replace("|", "\\|"), value, _flat(info.help)
 
 
 def _choices(kind: Any) -> str:
-    return "|".join(getattr(kind, "__members__", {}))
+    """Of a Literal, or of one that may be left out."""
+    if typing.get_origin(kind) is typing.Literal:
+        return "|".join(typing.get_args(kind))
+    return "".join(_choices(part) for part in typing.get_args(kind))
 
 
 def _table(rows: Iterator[tuple[str, str, str, str]]) -> str:

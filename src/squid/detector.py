@@ -11,6 +11,7 @@ from torch import Tensor
 
 from squid import explain
 from squid.calibration import RATES, Calibration, calibrate
+from squid.choices import Device, EngineName, Precision
 from squid.data.base import Progress
 from squid.data.cache import ImageStore, transform
 from squid.data.source import Images, Loaded, open_images, read_images
@@ -20,9 +21,8 @@ from squid.methods import build
 from squid.methods.base import Method
 from squid.recipe import Recipe
 from squid.run import Run
-from squid.scoring import BATCH_SIZE, EngineName, Scoring, scoring_device, to_device, to_unit
+from squid.scoring import BATCH_SIZE, Scoring, scoring_device, to_device, to_unit
 from squid.train import Engine, Monitor, train
-from squid.train.engine import Device, Precision
 from squid.train.loop import State
 
 

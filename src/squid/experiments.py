@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from squid.calibration import Calibration, calibrate
+from squid.choices import Device, Protocol, Rule
 from squid.convert import read_reference
 from squid.data.folder import Folder
 from squid.data.source import Images, read_images
@@ -18,15 +19,12 @@ from squid.detector import UNCALIBRATED, Detector, calibration_images, new_metho
 from squid.errors import DataError, DivergedError, RunError
 from squid.methods.base import Method
 from squid.metrics import PAPER, Threshold, evaluate, normals, per_group_auc
-from squid.protocols import SELECTION, Protocol, healthy_threshold, readings
+from squid.protocols import SELECTION, healthy_threshold, readings
 from squid.recipe import Recipe, read_recipe
 from squid.restoration import measure_digits, train_reader
 from squid.run import Run, describe_environment
 from squid.train import Engine, Epoch, Monitor
-from squid.train.engine import Device
 from squid.train.loop import State
-
-Rule = Literal["normals", "paper"]
 
 
 class Quiet:

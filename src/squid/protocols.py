@@ -2,19 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from squid.calibration import calibrate
+from squid.choices import Protocol
 from squid.metrics import auc
 
 Array = NDArray[np.float64]
 Snapshots = Mapping[str, NDArray[np.generic]]
 """`epochs` (s,), and the standardised scores `validation` (s, n) and `test` (s, m)."""
 
-Protocol = Literal["last", "paper", "snapshots"]
 SELECTION: dict[Protocol, str] = {
     "last": "last epoch, no label",
     "paper": "epoch by labelled validation AUC (the paper's)",

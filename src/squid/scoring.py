@@ -5,18 +5,18 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from threading import Lock
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from squid.choices import Device, EngineName, Precision
 from squid.errors import ConfigError
 from squid.export import OnnxScorer, can_export, export_onnx, exportable
 from squid.methods.base import Method
 from squid.run import Run
-from squid.train.engine import Device, Precision, pick_device
+from squid.train.engine import pick_device
 
-EngineName = Literal["auto", "torch", "onnx"]
 Score = Callable[[Tensor], Tensor]
 """(b, 1, h, w) uint8 -> (b,), perhaps still on the device."""
 

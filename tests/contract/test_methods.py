@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from squid.choices import Precision
 from squid.data.cache import ImageStore
 from squid.methods import METHODS, build
 from squid.methods.base import Batch, Method, Stage
 from squid.metrics import auc
 from squid.train import Engine, Epoch, TrainConfig, train
 from squid.train.draws import Dice
-from squid.train.engine import Precision
 from squid.train.step import Step
 
 SIZE, BLOCK = 32, 10

@@ -19,11 +19,10 @@ from squid.benchmark.summary import (
     summarise_results,
 )
 from squid.benchmark.tables import BenchmarkTable
+from squid.choices import Device, Protocol
 from squid.data.digitanatomy import DigitAnatomy
 from squid.errors import DataError
-from squid.protocols import Protocol
 from squid.report.style import Chart
-from squid.train.engine import Device
 
 __all__ = [
     "BenchmarkTable",

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from squid.benchmark.measures import backbone, parameters, planned_steps, published_steps
 from squid.benchmark.plan import Cell
+from squid.choices import Device, Protocol
 from squid.config import parse
 from squid.data.splits import Splits
 from squid.detector import Detector
@@ -22,7 +23,6 @@ from squid.experiments import evaluate_run, summarise, train_run
 from squid.metrics import PAPER, normals
 from squid.protocols import (
     SELECTION,
-    Protocol,
     healthy_threshold,
     readings,
     running_means,
@@ -32,7 +32,6 @@ from squid.protocols import (
 from squid.recipe import Recipe
 from squid.run import Run
 from squid.train import Engine, Monitor
-from squid.train.engine import Device
 
 RESULT = "result.json"
 TIMED = 64

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from squid.benchmark.cell import read_result
 from squid.benchmark.plan import Cell
 from squid.benchmark.tables import NAMES
+from squid.choices import Device
 from squid.data.digitanatomy import CONDITIONS, GRID
 from squid.data.splits import ImageSet
 from squid.detector import Detector
 from squid.report.style import ORANGE, Chart, canvas, without_axes
 from squid.restoration import Reader, train_reader
-from squid.train.engine import Device
 
 DRAWN = ("squid", "f_anogan", "ganomaly", "memae")
 """The rows that the paper sets side by side."""

@@ -14,8 +14,8 @@ from typing import Literal
 
 from squid.benchmark.cell import finished, read_result
 from squid.benchmark.plan import Cell, Plan
+from squid.choices import Device
 from squid.data.stream import cores
-from squid.train.engine import Device
 
 FAILURE = "failure.json"
 LOG, ERRORS = "benchmark.log", "benchmark.err"

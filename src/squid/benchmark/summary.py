@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from squid.benchmark.cell import Result
+from squid.choices import Protocol
 from squid.controls import control_scores
 from squid.data.splits import Splits
 from squid.errors import DataError
 from squid.methods import METHODS
 from squid.metrics import PAPER, evaluate
-from squid.protocols import Protocol
 
 SHOWN = ("auc", "accuracy", "f1")
 """The measures of the paper's table, at its threshold rule."""

@@ -4,12 +4,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from squid.choices import Device
 from squid.data.splits import Splits
 from squid.errors import ConfigError
 from squid.report.comparison import Comparison
 from squid.report.single import Single
 from squid.run import Run
-from squid.train.engine import Device
 
 __all__ = ["write_report"]
 

@@ -3,6 +3,7 @@
 from functools import cached_property
 from typing import Any
 
+from squid.choices import Device
 from squid.data.splits import Splits
 from squid.detector import Detector
 from squid.errors import RunError, SquidError
@@ -14,7 +15,6 @@ from squid.report.scored import Scored
 from squid.report.style import Chart
 from squid.restoration import DigitMeasures
 from squid.run import Run
-from squid.train.engine import Device
 
 TILES = ("auc", "sensitivity", "specificity")
 """The measures at the top of the page."""

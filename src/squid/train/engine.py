@@ -2,20 +2,19 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from squid.choices import Device, Precision
 from squid.errors import ConfigError
 from squid.nn.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     from lightning_fabric.plugins.precision.precision import _PRECISION_INPUT_STR
 
-Device = Literal["auto", "cpu", "cuda"]
-Precision = Literal["float32", "bf16"]
 T = TypeVar("T")
 
 _FABRIC_PRECISION: "dict[str, _PRECISION_INPUT_STR]" = {"float32": "32-true", "bf16": "bf16-mixed"}

@@ -14,15 +14,16 @@ from typing import Any, Literal, Protocol
 import torch
 from pydantic import field_validator
 
+from squid.choices import Precision, StepForm
 from squid.config import Config
 from squid.data.cache import Augment, ImageStore
 from squid.errors import ConfigError, DivergedError
 from squid.methods.base import Batch, Method, Stage
 from squid.train.draws import Dice
-from squid.train.engine import Engine, Precision
+from squid.train.engine import Engine
 from squid.train.interrupts import Interrupted, interrupts
 from squid.train.optimizers import rate, restore_optimizer, set_rate
-from squid.train.step import Step, StepForm, join_ranks, make_step, pick_form
+from squid.train.step import Step, join_ranks, make_step, pick_form
 
 State = dict[str, Any]
 """Everything a training needs to go on: stage, epoch, step, weights, optimisers, sums of losses."""

@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from squid.choices import StepForm
 from squid.data.cache import ImageStore
 from squid.errors import ConfigError
 from squid.methods.base import Batch, Objective, Shared, Stage
@@ -27,8 +28,6 @@ from squid.train.optimizers import build_optimizer
 from squid.train.working import WorkingWeights, widened
 
 Form = Literal["eager", "captured", "compiled", "graphed"]
-StepForm = Literal["auto", "eager", "captured", "compiled", "graphed"]
-"""What may be asked for."""
 Active = tuple[bool, ...]
 """Which objectives of the stage are updated in a step."""
 

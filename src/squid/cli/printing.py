@@ -5,16 +5,19 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
 
-from squid.calibration import Calibration
-from squid.data.splits import Splits
-from squid.detector import Prediction
-from squid.metrics import MEASURES
-from squid.recipe import Recipe
+if TYPE_CHECKING:
+    from squid.calibration import Calibration
+    from squid.data.splits import Splits
+    from squid.detector import Prediction
+    from squid.recipe import Recipe
+
+console = Console()
+errors = Console(stderr=True)
 
 PREDICTION = ("image", "score", "probability", "anomalous")
 """Columns of a table of predictions."""
@@ -49,7 +52,7 @@ def print_line(console: Console, text: str) -> None:
     console.print(text, highlight=False, soft_wrap=True)
 
 
-def show_splits(console: Console, recipe: Recipe, splits: Splits) -> None:
+def show_splits(console: Console, recipe: "Recipe", splits: "Splits") -> None:
     """The table of the splits, with what the user should know of them."""
     title = f"{recipe.data.name}, {recipe.method.size} px"
     table = Table("split", "normal", "anomalous", "patients", title=title)
@@ -64,6 +67,8 @@ def show_splits(console: Console, recipe: Recipe, splits: Splits) -> None:
 
 def metric_rows(result: dict[str, Any]) -> list[tuple[str, float, float, float]]:
     """Name, value and interval of each measure of an evaluation."""
+    from squid.metrics import MEASURES
+
     found = [(name, result["metrics"][name]) for name in MEASURES]
     return [(name, value["value"], value["low"], value["high"]) for name, value in found]
 
@@ -118,12 +123,12 @@ def _interval(low: float, high: float) -> str:
     return f"{_percent(low)} to {_percent(high)}"
 
 
-def prediction_rows(predictions: Sequence[Prediction]) -> list[tuple[Any, ...]]:
+def prediction_rows(predictions: "Sequence[Prediction]") -> list[tuple[Any, ...]]:
     """In the order of `PREDICTION`."""
     return [(p.source, p.score, p.probability, p.anomalous) for p in predictions]
 
 
-def show_predictions(console: Console, predictions: Sequence[Prediction]) -> None:
+def show_predictions(console: Console, predictions: "Sequence[Prediction]") -> None:
     table = Table(*PREDICTION)
     for p in predictions:
         verdict = {True: "[bold red]yes[/]", False: "no", None: "?"}[p.anomalous]
@@ -131,7 +136,7 @@ def show_predictions(console: Console, predictions: Sequence[Prediction]) -> Non
     console.print(table)
 
 
-def show_calibration(console: Console, run: Path, calibration: Calibration) -> None:
+def show_calibration(console: Console, run: Path, calibration: "Calibration") -> None:
     print_line(console, f"{escaped(run)}: {calibration.heldout} healthy images")
     table = Table("false positives", "threshold")
     for rate, threshold in calibration.thresholds.items():

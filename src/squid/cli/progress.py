@@ -2,14 +2,15 @@
 
 import time
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from squid.train import Epoch
-from squid.train.loop import State
+if TYPE_CHECKING:
+    from squid.train import Epoch
+    from squid.train.loop import State
 
 
 class TrainingProgress:
@@ -42,7 +43,7 @@ class TrainingProgress:
     ) -> None:
         self._progress.stop()
 
-    def progress(self, now: Epoch) -> None:
+    def progress(self, now: "Epoch") -> None:
         stage = self._tasks.get(now.stage)
         if stage is None:
             stage = self._tasks[now.stage] = self._progress.add_task(now.stage, speed="", losses="")
@@ -56,17 +57,17 @@ class TrainingProgress:
             losses=losses,
         )
 
-    def epoch(self, done: Epoch) -> None:
+    def epoch(self, done: "Epoch") -> None:
         if time.monotonic() - self._drawn > 0.1 or done.epoch == done.epochs:
             self._drawn = time.monotonic()
             self.progress(done)
 
     def snapshot(self, epoch: int) -> None: ...
 
-    def save(self, state: State) -> None: ...
+    def save(self, state: "State") -> None: ...
 
 
-def _by_objective(now: Epoch) -> dict[str, float]:
+def _by_objective(now: "Epoch") -> dict[str, float]:
     """The sum of each objective's terms, which is what it minimises."""
     sums: dict[str, float] = {}
     for name, value in now.losses.items():

@@ -1,26 +1,19 @@
-"""The verbs `benchmark` and `ablate`, which `squid.cli` adds to its own."""
+"""The verbs that run many trainings: `benchmark` and `ablate`."""
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from squid.benchmark import (
-    BenchmarkTable,
-    Plan,
-    keep_results,
-    plan_ablation,
-    plan_benchmark,
-    run_benchmark,
-    table_of_results,
-)
-from squid.benchmark.live import LiveTable
+from squid.choices import Device, Protocol
+from squid.cli.options import DeviceOption
+from squid.cli.printing import errors
 from squid.errors import ConfigError
-from squid.protocols import Protocol
-from squid.train.engine import Device
+
+if TYPE_CHECKING:
+    from squid.benchmark import BenchmarkTable, Plan
 
 ABLATIONS = Path("recipes/ablations")
 
@@ -32,11 +25,9 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key of every row."),
 ]
-DeviceOption = Annotated[Device, typer.Option(metavar="auto|cpu|cuda", help="Where to compute.")]
 ProtocolOption = Annotated[
     Protocol | None,
     typer.Option(
-        metavar="last|paper|snapshots",
         help="Which snapshots speak: the last, the one that labelled validation images choose, "
         "or the mean of all; default a line for each.",
     ),
@@ -71,6 +62,8 @@ def benchmark(
 
     With --table the table is made from result files, or folders of them.
     """
+    from squid.benchmark import plan_benchmark, table_of_results
+
     if table:
         _print(table_of_results(paths, protocol=protocol), out)
         return
@@ -106,6 +99,8 @@ def ablate(
     protocol: ProtocolOption = None,
 ) -> None:
     """Run recipes that leave something out against the full one, beside the paper's Table 2."""
+    from squid.benchmark import plan_ablation
+
     chosen = recipes or sorted(ABLATIONS.glob("*.toml"))
     if not chosen:
         raise ConfigError(f"There is no recipe in {ABLATIONS}; name some.")
@@ -116,9 +111,11 @@ def ablate(
 
 
 def _run(
-    plan: Plan, jobs: int, device: Device, results: Path | None, protocol: Protocol | None
+    plan: "Plan", jobs: int, device: Device, results: Path | None, protocol: Protocol | None
 ) -> None:
-    errors = Console(stderr=True)
+    from squid.benchmark import keep_results, run_benchmark
+    from squid.benchmark.live import LiveTable
+
     try:
         with LiveTable(errors) as watch:
             table = run_benchmark(plan, jobs=jobs, device=device, watch=watch, protocol=protocol)
@@ -133,7 +130,7 @@ def _run(
         raise typer.Exit(1)
 
 
-def _print(table: BenchmarkTable, out: Path | None) -> None:
+def _print(table: "BenchmarkTable", out: Path | None) -> None:
     sys.stdout.write(table.markdown())
     if out is not None:
         table.write(out)

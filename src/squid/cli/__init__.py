@@ -1,0 +1,47 @@
+"""The verbs: parse, call one function, print.
+
+What a verb calls is imported when it is: torch takes seconds, for which neither `--help` nor a
+mistyped option should wait.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from squid.cli.benchmarking import ablate, benchmark
+from squid.cli.printing import console, errors, escaped
+from squid.cli.training import convert, train
+from squid.cli.using import calibrate, data, evaluate, explain, report, score
+from squid.errors import SquidError
+from squid.version import __version__
+
+app = typer.Typer(
+    name="squid",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="Find anomalies in radiographs after seeing healthy images only. "
+    "Research use only; not a medical device.",
+)
+for verb in (train, evaluate, score, explain, report, data, convert, calibrate, benchmark, ablate):
+    app.command()(verb)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        console.print(__version__, highlight=False)
+        raise typer.Exit
+
+
+def main() -> None:
+    """A user's mistake is one sentence and exit code 2, never a traceback."""
+    try:
+        app()
+    except SquidError as error:
+        errors.print(f"[red]squid:[/] {escaped(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(2)

@@ -1,0 +1,26 @@
+"""Arguments and options that several verbs have."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from squid.choices import Device
+
+Format = Literal["table", "csv", "json"]
+
+RunFolder = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run folder left by `squid train`.")
+]
+ImagePaths = Annotated[list[Path], typer.Argument(help="Image files, or folders of them.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override a recipe key, e.g. method.slots=100."
+    ),
+]
+DeviceOption = Annotated[Device, typer.Option(help="Where to compute.")]
+OutputFormat = Annotated[Format, typer.Option("--format", help="How to print the result.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace a run that is already there.")
+]

@@ -1,0 +1,139 @@
+"""The verbs that make a run folder: `train` and `convert`."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from squid.choices import StepForm
+from squid.cli.options import DeviceOption, Overwrite, Settings
+from squid.cli.printing import console, errors, escaped, print_line, show_splits
+from squid.errors import ConfigError
+
+if TYPE_CHECKING:
+    from squid.recipe import Recipe
+
+
+def train(
+    recipe: Annotated[
+        Path | None, typer.Argument(help="A recipe file; none with --resume.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder; default runs/RECIPE.")] = None,
+    set_: Settings = None,
+    device: DeviceOption = "auto",
+    step: Annotated[
+        StepForm, typer.Option(help="How a training step runs; the maths is the same.")
+    ] = "auto",
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Train so many seeds, one run folder each.")
+    ] = 1,
+    devices: Annotated[
+        int, typer.Option(min=1, help="GPUs (or CPU processes) on each machine.")
+    ] = 1,
+    nodes: Annotated[int, typer.Option(min=1, help="Machines.")] = 1,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Go on with an interrupted run, to the same weights."),
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Train a recipe into a run folder.
+
+    Ctrl-C saves and says how to go on.
+    """
+    from squid.cli.progress import TrainingProgress
+    from squid.experiments import train_run, train_seeds
+    from squid.run import Run
+    from squid.train import Engine
+
+    if (recipe is None) == (resume is None):
+        raise ConfigError("Give a recipe to train, or --resume RUN to go on with one.")
+    settings = [*(set_ or []), *_step_setting(step)]
+    chosen, folder = _what_to_train(recipe, resume, out, settings)
+    if resume is None and seeds == 1:
+        Run(folder).refuse_begun(overwrite=overwrite)  # before the data is read
+    engine = Engine(device, precision=chosen.train.precision, devices=devices, nodes=nodes)
+    engine.launch()
+    splits = chosen.data.load(chosen.method.size)
+    if engine.leads:
+        show_splits(console, chosen, splits)
+    again = f"squid train --resume {folder}" if seeds == 1 else "the same command"
+    with _interruptible(again), TrainingProgress(console, shown=engine.leads) as progress:
+        if seeds > 1:
+            folders = train_seeds(
+                chosen,
+                folder,
+                seeds,
+                engine=engine,
+                monitor=progress,
+                splits=splits,
+                overwrite=overwrite,
+            )
+        else:
+            train_run(
+                chosen,
+                folder,
+                engine=engine,
+                monitor=progress,
+                splits=splits,
+                resume=resume is not None,
+                overwrite=overwrite,
+            )
+            folders = [folder]
+    if engine.leads:
+        for made in folders:
+            print_line(
+                console, f"Trained: [bold]{escaped(made)}[/]   next: squid evaluate {escaped(made)}"
+            )
+
+
+def convert(
+    generator: Annotated[Path, typer.Argument(metavar="MODEL.pth", help="The authors' generator.")],
+    discriminator: Annotated[
+        Path, typer.Argument(metavar="DISCRIMINATOR.pth", help="The authors' discriminator.")
+    ],
+    out: Annotated[Path, typer.Option(help="The run folder to make.")],
+    overwrite: Overwrite = False,
+) -> None:
+    """Make a run folder from checkpoints of the authors' code (loaded weights-only)."""
+    from squid.experiments import convert_run
+
+    convert_run(generator, discriminator, out, overwrite=overwrite)
+    shown = escaped(out)
+    print_line(
+        console, f"Converted: [bold]{shown}[/]   next: squid calibrate {shown} HEALTHY_IMAGES"
+    )
+
+
+def _what_to_train(
+    recipe: Path | None, resume: Path | None, out: Path | None, settings: list[str]
+) -> "tuple[Recipe, Path]":
+    from squid.experiments import open_unfinished
+    from squid.recipe import read_recipe
+
+    if resume is not None:
+        if settings or out:
+            raise ConfigError(
+                "--resume goes on as the run began; leave --set, --step and --out out."
+            )
+        return open_unfinished(resume).recipe, resume
+    assert recipe is not None
+    return read_recipe(recipe, settings), out or Path("runs") / recipe.stem
+
+
+def _step_setting(step: StepForm) -> list[str]:
+    return [] if step == "auto" else [f"train.step={step}"]
+
+
+@contextmanager
+def _interruptible(again: str) -> Iterator[None]:
+    from squid.train import Interrupted
+
+    try:
+        yield
+    except Interrupted:
+        errors.print(f"Interrupted and saved. Go on with: {escaped(again)}", soft_wrap=True)
+        sys.exit(130)

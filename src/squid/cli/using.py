@@ -1,0 +1,188 @@
+"""The verbs that look at data and use a run folder."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from squid.choices import EngineName, Protocol, Rule
+from squid.cli.options import DeviceOption, ImagePaths, OutputFormat, RunFolder, Settings
+from squid.cli.printing import (
+    PREDICTION,
+    console,
+    errors,
+    escaped,
+    metric_rows,
+    prediction_rows,
+    print_csv,
+    print_json,
+    print_line,
+    show_calibration,
+    show_metrics,
+    show_predictions,
+    show_splits,
+    write_csv,
+)
+
+
+def data(
+    recipe: Annotated[Path, typer.Argument(help="A recipe file.")],
+    set_: Settings = None,
+    format_: OutputFormat = "table",
+) -> None:
+    """Read a recipe's data and print its splits and fingerprint."""
+    from squid.cli.progress import FileProgress
+    from squid.recipe import read_recipe
+
+    chosen = read_recipe(recipe, set_ or [])
+    with FileProgress(errors) as progress:
+        splits = chosen.data.load(chosen.method.size, progress)
+    if format_ == "json":
+        rows = [row._asdict() for row in splits.table()]
+        print_json({"splits": rows, "fingerprint": splits.fingerprint, "warnings": splits.warnings})
+    elif format_ == "csv":
+        print_csv(["split", "normal", "anomalous", "patients"], splits.table())
+    else:
+        show_splits(console, chosen, splits)
+
+
+def evaluate(
+    run: RunFolder,
+    rule: Annotated[
+        Rule | None,
+        typer.Option(
+            help="Threshold from held-out healthy images, or the paper's: "
+            "best accuracy on the evaluated set.",
+            show_default="normals; paper with --protocol paper",
+        ),
+    ] = None,
+    protocol: Annotated[
+        Protocol,
+        typer.Option(
+            help="Which snapshots speak: the last, the one that labelled validation images choose "
+            "(the paper's), or the mean of all.",
+        ),
+    ] = "last",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Evaluate on other data, e.g. data.rule=paper; nothing is written.",
+        ),
+    ] = None,
+    device: DeviceOption = "auto",
+    format_: OutputFormat = "table",
+) -> None:
+    """Score the test images of a run's recipe and print every metric with its interval."""
+    from squid.experiments import evaluate_run
+
+    usual: Rule = "paper" if protocol == "paper" else "normals"
+    result = evaluate_run(
+        run,
+        rule=rule or usual,
+        protocol=protocol,
+        device=device,
+        settings=set_ or [],
+    )
+    if format_ == "json":
+        print_json({key: value for key, value in result.items() if key != "scores"})
+    elif format_ == "csv":
+        print_csv(["metric", "value", "low", "high"], metric_rows(result))
+    else:
+        show_metrics(console, run, result)
+
+
+def score(
+    run: RunFolder,
+    images: ImagePaths,
+    out: Annotated[Path | None, typer.Option(help="Write a CSV file instead of printing.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Target false-positive rate of the verdict.")
+    ] = None,
+    device: DeviceOption = "auto",
+    engine: Annotated[
+        EngineName,
+        typer.Option(help="What computes; auto takes ONNX Runtime on a CPU where it pays."),
+    ] = "auto",
+    skip_unreadable: Annotated[
+        bool, typer.Option("--skip-unreadable", help="Name unreadable images and go on.")
+    ] = False,
+    format_: OutputFormat = "table",
+) -> None:
+    """Score images, the most anomalous first."""
+    from squid.cli.progress import FileProgress
+    from squid.detector import Detector
+
+    detector = Detector.load(run, device=device, engine=engine)
+    with FileProgress(errors) as progress:
+        scored = detector.score_files(
+            images, on_error="skip" if skip_unreadable else "raise", progress=progress
+        )
+    for name, reason in scored.skipped:
+        text = f"[yellow]skipped[/] {escaped(name)}: {escaped(reason)}"
+        errors.print(text, highlight=False, soft_wrap=True)
+    predictions = detector.judge(scored.sources, scored.scores, rate=rate)
+    predictions.sort(key=lambda prediction: -prediction.score)
+    rows = prediction_rows(predictions)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with out.open("w", newline="", encoding="utf-8") as file:
+            write_csv(PREDICTION, rows, file)
+        errors.print(f"{len(rows)} images scored: {escaped(out)}", soft_wrap=True)
+    elif format_ == "json":
+        print_json([dict(zip(PREDICTION, row, strict=True)) for row in rows])
+    elif format_ == "csv":
+        print_csv(PREDICTION, rows)
+    else:
+        show_predictions(console, predictions)
+
+
+def explain(
+    run: RunFolder,
+    images: ImagePaths,
+    out: Annotated[Path, typer.Option(help="Folder for the overlay PNGs.")] = Path("explanations"),
+    kind: Annotated[str | None, typer.Option(help="method, gradcam, residual or memory.")] = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Draw where each image is anomalous: overlay PNGs beside the reconstruction."""
+    from squid.detector import Detector
+    from squid.report.overlays import write_overlays
+
+    detector = Detector.load(run, device=device)
+    for path in write_overlays(detector, images, out, kind):
+        print_line(console, escaped(path))
+
+
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="One run, or several to compare.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The HTML file; default report.html in the run.")
+    ] = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Write one self-contained HTML page about a run, or one that compares several."""
+    from squid.report import write_report
+
+    with console.status("Drawing figures"):
+        path = write_report(runs, out, device=device)
+    print_line(console, f"Report: [bold]{escaped(path)}[/] (open it in a browser)")
+    run = escaped(runs[0])
+    print_line(console, f"Next: squid score {run} IMAGE...   or   squid explain {run} IMAGE...")
+
+
+def calibrate(
+    run: RunFolder,
+    normals: Annotated[
+        list[Path],
+        typer.Argument(metavar="HEALTHY...", help="Healthy images it was not trained on."),
+    ],
+    device: DeviceOption = "auto",
+) -> None:
+    """Measure a detector's thresholds anew, e.g. on healthy images of your hospital."""
+    from squid.experiments import calibrate_run
+
+    calibration = calibrate_run(run, normals, device=device)
+    show_calibration(console, run, calibration)
