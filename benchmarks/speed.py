@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 from torch.utils.flop_counter import FlopCounterMode
 
+from squid.choices import Device, Precision
 from squid.data.cache import Augment, ImageStore
 from squid.data.folder import Folder
 from squid.data.image import read_resized
@@ -35,7 +36,7 @@ from squid.data.stream import cores, stream
 from squid.detector import UNCALIBRATED, Detector
 from squid.export import OnnxScorer, export_onnx
 from squid.methods.base import Stage
-from squid.methods.squid import Squid
+from squid.methods.squid import Drawing, Squid
 from squid.methods.squid_config import SquidConfig
 from squid.nn.memory import MemoryQueue, Shrinkage
 from squid.recipe import Recipe
@@ -86,19 +87,19 @@ class Trainer:
         self,
         config: SquidConfig,
         form: Form,
-        precision: str,
-        device: str,
+        precision: Precision,
+        device: Device,
         *,
         nchw: bool = False,
     ) -> None:
-        self.engine = Engine(device, precision=precision)  # type: ignore[arg-type]
+        self.engine = Engine(device, precision=precision)
         if self.engine.device.type == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         torch.manual_seed(0)
         self.method = Squid(config).to(self.engine.device).train()
         if not nchw:
-            self.method.to(memory_format=torch.channels_last)
+            self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         pixels = torch.randint(0, 256, (256, 1, config.size, config.size), dtype=torch.uint8)
         store = ImageStore(pixels, self.engine.device)
         self.stage: Stage = self.method.stages()[0]
@@ -118,7 +119,7 @@ class Trainer:
 
 
 def iteration(
-    config: SquidConfig, form: Form, precision: str, device: str, *, nchw: bool = False
+    config: SquidConfig, form: Form, precision: Precision, device: Device, *, nchw: bool = False
 ) -> Row:
     """Milliseconds of one iteration, with the peak memory."""
     trainer = Trainer(config, form, precision, device, nchw=nchw)
@@ -139,9 +140,9 @@ def iteration(
     }
 
 
-def steps(device: str) -> Iterator[Row]:
+def steps(device: Device) -> Iterator[Row]:
     """Each form of the step, ours and in the authors' order of work."""
-    forms: list[tuple[Form, str]] = [("eager", "float32"), ("eager", "bf16")]
+    forms: list[tuple[Form, Precision]] = [("eager", "float32"), ("eager", "bf16")]
     if device == "cuda":
         forms = [
             ("graphed", "bf16"),
@@ -153,16 +154,16 @@ def steps(device: str) -> Iterator[Row]:
     for form, precision in forms:
         yield {"recipe": "ours", **iteration(SquidConfig(), form, precision, device)}
     form, precision = forms[0]
-    reference = SquidConfig(**REFERENCE)  # type: ignore[arg-type]
+    reference = SquidConfig(**REFERENCE)
     plain = device == "cpu"
     yield {"recipe": "reference", **iteration(reference, form, precision, device, nchw=plain)}
 
 
-def scoring(device: str) -> list[Row]:
+def scoring(device: Device) -> list[Row]:
     """Images scored per second from memory, by batch and engine."""
     where = torch.device(device)
     method = Squid(SquidConfig()).to(where).eval()
-    method.to(memory_format=torch.channels_last)
+    method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     rows = [] if device == "cuda" else [_scored("authors' order", "float32", 1, authors_order())]
     with TemporaryDirectory() as folder:
         for batch in (1, 16, 256) if device == "cuda" else (1, 16):
@@ -180,9 +181,10 @@ def authors_order() -> Callable[[], object]:
 
     def score() -> torch.Tensor:
         bottleneck, skips = method._encode(images)
-        reconstruction = method.student(method._inpaint(bottleneck), skips)[0]
-        method._teach(bottleneck, skips)
-        return method.discriminator(reconstruction, "image")
+        reconstruction, features = method.student(method._inpaint(bottleneck), skips)
+        method._teach(Drawing(reconstruction, features, bottleneck, skips))
+        logits: torch.Tensor = method.discriminator(reconstruction, "image")
+        return logits
 
     return score
 
@@ -236,7 +238,7 @@ def _graphed(
 
 def captured(call: Callable[[], object]) -> Callable[[], None]:
     """The same work without its launches."""
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(3):
@@ -248,13 +250,13 @@ def captured(call: Callable[[], object]) -> Callable[[], None]:
     return graph.replay
 
 
-def scaling(device: str) -> Iterator[Row]:
+def scaling(device: Device) -> Iterator[Row]:
     """Cost against image size at 64-pixel patches, slots, and grid; not compiled, which takes
     longer than all of it."""
     sizes = (64, 128, 256, 512) if device == "cuda" else (64, 128)
     slots = (50, 100, 200, 500, 1000, 2000) if device == "cuda" else (50, 200)
     form: Form = "captured" if device == "cuda" else "eager"
-    precision = "bf16" if device == "cuda" else "float32"
+    precision: Precision = "bf16" if device == "cuda" else "float32"
     width = 32 if device == "cuda" else 8
     variants: list[tuple[str, int, dict[str, Any]]] = []
     variants += [
@@ -267,7 +269,7 @@ def scaling(device: str) -> Iterator[Row]:
         yield {"against": what, "value": value, **iteration(config, form, precision, device)}
 
 
-def memory(device: str) -> list[Row]:
+def memory(device: Device) -> list[Row]:
     """Space-aware lookup against one shared memory of the same total size, and the queue's update
     by its length."""
     rows = []
@@ -293,7 +295,7 @@ def memory(device: str) -> list[Row]:
     return rows
 
 
-def files(device: str) -> list[Row]:
+def files(device: Device) -> list[Row]:
     """JPEG files from disk: what all cores decode, processes apart and with nothing else to do,
     against scoring the same files."""
     originals = sorted(IMAGES.rglob("*.jpeg"))
@@ -319,15 +321,15 @@ def _decode(path: Path) -> None:
     read_resized(path, 128)
 
 
-def _untrained(device: str) -> Detector:
-    precision = "bf16" if device == "cuda" else "float32"
+def _untrained(device: Device) -> Detector:
+    precision: Precision = "bf16" if device == "cuda" else "float32"
     recipe = Recipe(data=Folder(root=Path()), method=SquidConfig())
     return Detector(
         Squid(SquidConfig()),
         UNCALIBRATED,
         recipe,
         device=device,
-        precision=precision,  # type: ignore[arg-type]
+        precision=precision,
     )
 
 
@@ -337,7 +339,7 @@ def rate(call: Callable[[], object], count: int) -> float:
     return count / (time.perf_counter() - began)
 
 
-def floors(device: str) -> Row:
+def floors(device: Device) -> Row:
     """What the machine can do at best, and what an iteration of ours must do."""
     rate, bandwidth = arithmetic_rate(device), copy_rate(device)
     trainer = Trainer(SquidConfig(), "eager", "float32", device)
@@ -356,7 +358,7 @@ def floors(device: str) -> Row:
     }
 
 
-def arithmetic_rate(device: str) -> float:
+def arithmetic_rate(device: Device) -> float:
     """Operations per second of a large matrix product."""
     where, n = torch.device(device), 8192 if device == "cuda" else 1024
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
@@ -364,7 +366,7 @@ def arithmetic_rate(device: str) -> float:
     return 2 * n**3 / seconds(lambda: a @ b, where)
 
 
-def copy_rate(device: str) -> float:
+def copy_rate(device: Device) -> float:
     """Bytes read and written per second by a large copy."""
     where = torch.device(device)
     source = torch.randn(2**28 if device == "cuda" else 2**24, device=where)
@@ -372,7 +374,7 @@ def copy_rate(device: str) -> float:
     return 2 * source.nbytes / seconds(lambda: target.copy_(source), where)
 
 
-SECTIONS: dict[str, Callable[[str], Iterable[Row]]] = {
+SECTIONS: dict[str, Callable[[Device], Iterable[Row]]] = {
     "floors": lambda device: [floors(device)],
     "step": steps,
     "score": scoring,
@@ -391,7 +393,7 @@ def show(title: str, rows: list[Row]) -> None:
     Console(width=160).print(table)
 
 
-def provenance(device: str) -> Row:
+def provenance(device: Device) -> Row:
     """What a number needs beside it."""
     cuda = device == "cuda"
     name = torch.cuda.get_device_name() if cuda else f"CPU x{torch.get_num_threads()}"

@@ -4,6 +4,8 @@ Bytes come from outside, so they are judged before they are decoded: size, forma
 """
 
 import io
+import os
+import stat
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,7 +113,10 @@ def resize_all(images: np.ndarray, size: int) -> Tensor:
 def _read_bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
+            found = os.fstat(file.fileno())
+            # A buffer of the file's own size: of the largest allowed one, all threads wait for it.
+            size = found.st_size if stat.S_ISREG(found.st_mode) else MAX_BYTES
+            return file.read(min(size, MAX_BYTES) + 1)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None
 
