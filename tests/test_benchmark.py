@@ -279,6 +279,7 @@ def test_a_result_says_how_it_was_made(ran: Path) -> None:
     assert result["steps"] == {"run": 4 * 2, "published": 100 * 2}
     assert result["fingerprint"] == Run(folder).environment["data"]
     assert result["peak_bytes"] > 0
+    assert result["run_bytes"] > (folder / "model.safetensors").stat().st_size
     assert result["parameters"] == sum(
         values.numel() for values in Run(folder).load_method().parameters()
     )
@@ -312,6 +313,15 @@ def test_tables_parse(ran: Path) -> None:
     page = (ran / "table.html").read_text()
     assert page.count("<tr>") == 1 + len(records)
     assert "control: pixel kNN" in page
+
+
+@pytest.mark.slow
+def test_several_models_cost_what_they_all_cost(ran: Path) -> None:
+    rows = json.loads((ran / "table.json").read_text())["rows"]
+    last, _, mean = [row for row in rows if row["row"] == "memae"]
+    assert mean["scoring_seconds"] == pytest.approx(4 * last["scoring_seconds"])  # four snapshots
+    assert last["run_bytes"] > 0
+    assert mean["run_bytes"] is None
 
 
 @pytest.mark.slow

@@ -117,6 +117,7 @@ def _measured(cell: Cell, run: Run, splits: Splits, device: Device) -> Result:
         },
         "seconds": {"scoring": _seconds_per_image(detector, splits)},
         "parameters": parameters(detector.method),
+        "run_bytes": _run_bytes(run.path),
         "peak_bytes": _peak_bytes(detector.device),
         "backbone": backbone(cell.recipe.method),
         "protocols": {name: metrics for name, (metrics, _) in judged.items()},
@@ -187,6 +188,12 @@ def _seconds_per_image(detector: Detector, splits: Splits) -> float:
     began = time.perf_counter()
     detector.score(pixels)
     return (time.perf_counter() - began) / len(pixels)
+
+
+def _run_bytes(folder: Path) -> int:
+    """Of a finished run, less what is only there to resume and this result."""
+    beside = ("resume.pt", RESULT)
+    return sum(f.stat().st_size for f in folder.iterdir() if f.is_file() and f.name not in beside)
 
 
 def _peak_bytes(device: torch.device) -> int:

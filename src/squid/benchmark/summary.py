@@ -64,6 +64,10 @@ class Line:
     """Of the AUC that the protocol had over the last fifth of the epochs."""
     restored: Spread | None
     """DigitAnatomy: anomalous cells drawn as the digit that belongs there."""
+    scoring: Spread
+    """Seconds for an image, by all models that speak."""
+    run_bytes: Spread | None
+    """Of the run folder; None where more than one model speaks, since it holds one."""
     results: tuple[Result, ...]
 
     def over_seeds(self, *keys: str) -> Spread:
@@ -96,6 +100,7 @@ def _line(section: str, row: str, protocol: str, results: list[Result]) -> Line:
     healthy = [_measures(one["normals"]) for one in judged]
     best = [_measures(one["paper"]) for one in judged]
     traces = [result["snapshots"]["wobble"][protocol] for result in results if result["snapshots"]]
+    sizes = [result["run_bytes"] for result in results if "run_bytes" in result]
     drawn = [share for result in results if (share := _restored(result)) is not None]
     return Line(
         section=section,
@@ -110,8 +115,15 @@ def _line(section: str, row: str, protocol: str, results: list[Result]) -> Line:
         rate=judged[0]["normals"]["metrics"]["threshold"]["rate"],
         wobble=_percent(traces) if traces else None,
         restored=_percent(drawn) if drawn else None,
+        scoring=Spread.of(r["seconds"]["scoring"] * _speakers(r, protocol) for r in results),
+        run_bytes=Spread.of(sizes) if sizes and protocol == "last" else None,
         results=tuple(results),
     )
+
+
+def _speakers(result: Result, protocol: str) -> int:
+    """Models whose scores are averaged."""
+    return len(result["snapshots"]["epochs"]) if protocol == "snapshots" else 1
 
 
 def published(data: str, row: str) -> dict[str, Spread]:

@@ -121,7 +121,7 @@ def header(lines: Sequence[Line]) -> tuple[str, ...]:
     return (
         "Method", "Selection", "Seeds", *measures, "False alarms", "Found", *_optional(lines),
         "Steps run / published", "Training (s)", "Scoring (ms)", "Parameters (M)",
-        "Peak memory (GB)", "Backbone",
+        "Run folder (MB)", "Peak memory (GB)", "Backbone",
     )  # fmt: skip
 
 
@@ -165,8 +165,8 @@ def _cells(line: Line, optional: Sequence[str]) -> tuple[str, ...]:
         NAMES.get(line.row, line.row), line.selection, str(len(line.seeds)), *measures,
         f"{line.false_alarms:.1f}", f"{line.found:.1f}", *(_or_dash(extra[o]) for o in optional),
         _steps(line), f"{line.over_seeds('seconds', 'training').mean:.0f}",
-        f"{1000 * line.over_seeds('seconds', 'scoring').mean:.2f}",
-        f"{line.over_seeds('parameters').mean / 1e6:.1f}",
+        f"{1000 * line.scoring.mean:.2f}", f"{line.over_seeds('parameters').mean / 1e6:.1f}",
+        "-" if line.run_bytes is None else f"{line.run_bytes.mean / 1e6:.0f}",
         f"{line.over_seeds('peak_bytes').mean / 1e9:.2f}", line.results[0]["backbone"] or "-",
     )  # fmt: skip
 
@@ -204,8 +204,9 @@ def _record(line: Line) -> dict[str, Any]:
         "steps_run": first["steps"]["run"],
         "steps_published": first["steps"]["published"],
         "training_seconds": line.over_seeds("seconds", "training").mean,
-        "scoring_seconds": line.over_seeds("seconds", "scoring").mean,
+        "scoring_seconds": line.scoring.mean,
         "parameters": first["parameters"],
+        "run_bytes": line.run_bytes and line.run_bytes.mean,
         "peak_bytes": line.over_seeds("peak_bytes").mean,
         "backbone": first["backbone"],
         "device": first["device"],

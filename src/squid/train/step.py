@@ -32,8 +32,8 @@ Active = tuple[bool, ...]
 """Which objectives of the stage are updated in a step."""
 
 REPLAYED = ("captured", "graphed")
-LONG = 20_000
-"""Steps over which compiling has paid for itself."""
+LONG = 30_000
+"""Steps over which compiling has paid for itself: SQUID's takes 100 s and saves 3.4 ms a step."""
 EAGER_STEPS_BEFORE_CAPTURE = 3
 """Real steps that fill caches, create optimiser state and let torch.compile finish, before a graph
 is captured."""
