@@ -1,0 +1,72 @@
+"""What thresholds are worth where images come from another site than those they were set on.
+
+    python benchmarks/site_calibration.py RESULT.json... [--out FOLDER]
+
+The threshold for 10 % false alarms is taken from healthy validation images (as each result has it),
+and from one half of the healthy test images, a random one 200 times, with the other half judged.
+"""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from squid.benchmark.summary import Spread
+from squid.calibration import calibrate
+
+RATE = 0.1
+HALVINGS = 200
+PROTOCOL = "snapshots"
+
+
+def elsewhere(result: dict[str, Any]) -> tuple[float, float]:
+    """False alarms and share found by the threshold of validation images."""
+    metrics = result["protocols"][PROTOCOL]["normals"]["metrics"]
+    return 1 - metrics["specificity"]["value"], metrics["sensitivity"]["value"]
+
+
+def at_the_site(result: dict[str, Any]) -> tuple[float, float]:
+    """The same by thresholds of half of the healthy test images, the mean over halvings."""
+    labels, scores = (np.array(result["scores"][key]) for key in ("label", PROTOCOL))
+    healthy, anomalous = scores[labels == 0], scores[labels == 1]
+    generator = np.random.default_rng(0)
+    shares = [_halved(generator.permutation(healthy), anomalous) for _ in range(HALVINGS)]
+    alarms, found = zip(*shares, strict=True)
+    return fmean(alarms), fmean(found)
+
+
+def _halved(healthy: NDArray[np.float64], anomalous: NDArray[np.float64]) -> tuple[float, float]:
+    known, judged = np.array_split(healthy, 2)
+    threshold = calibrate(known, known, [RATE]).threshold(RATE)
+    return float((judged > threshold).mean()), float((anomalous > threshold).mean())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args()
+    results = [json.loads(path.read_text()) for path in options.results]
+    summary: dict[str, Any] = {
+        "command": "python benchmarks/site_calibration.py " + " ".join(map(str, options.results)),
+        "commits": [result["commit"] for result in results],
+        "rate": RATE,
+    }
+    for name, measure in (("validation images", elsewhere), ("half of the site's", at_the_site)):
+        alarms, found = (
+            Spread.of(100 * share for share in shares)
+            for shares in zip(*map(measure, results), strict=True)
+        )
+        summary[name] = {"false_alarms": asdict(alarms), "found": asdict(found)}
+        print(f"{name}: {alarms:.1f} % false alarms, {found:.1f} % found")
+    file = options.out / "site-calibration.json"
+    file.write_text(json.dumps(summary, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
