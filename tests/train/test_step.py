@@ -26,13 +26,14 @@ def losses(form, method, store, *, device="cpu", precision="float32", steps=6):
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # read by the compiler itself
-def test_compiled_equals_eager(make, store, monkeypatch):
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("bf16", 1e-2)])
+def test_compiled_equals_eager(make, store, monkeypatch, precision, tolerance):
     compile = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, **k: compile(f, backend="aot_eager", **k))
-    eager = losses("eager", make(), store)
-    compiled = losses("compiled", make(), store)
+    eager = losses("eager", make(), store, precision=precision)
+    compiled = losses("compiled", make(), store, precision=precision)
     for a, b in zip(eager, compiled, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=1e-6)
 
 
 @pytest.mark.gpu
