@@ -7,7 +7,7 @@ teacher generator, without memories, guides the student in training only.
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -24,15 +24,16 @@ from squid.methods.base import (
     Shared,
     Stage,
 )
+from squid.methods.squid_blocks import inpainting_block, student_memories
 from squid.methods.squid_config import SquidConfig
 from squid.nn import losses
 from squid.nn.conv import Statistics, at_least_float32
-from squid.nn.decoder import Decoder, MemoryBlock
+from squid.nn.decoder import Decoder
 from squid.nn.discriminator import Discriminator
 from squid.nn.encoder import Encoder, PooledEncoder, ResidualEncoder
 from squid.nn.gaussian import Gaussian, ledoit_wolf
 from squid.nn.inpainting import InpaintingBlock, shortcut
-from squid.nn.memory import MemoryMatrix, MemoryQueue
+from squid.nn.memory import MemoryQueue
 from squid.nn.panel import Panel
 from squid.nn.patches import split
 from squid.nn.ssim import disagreement
@@ -68,9 +69,9 @@ class Squid(Method):
         self.encoder = build_encoder(config.width, config.depth, bias=config.conv_bias)
         channels = self.encoder.channels
         self.inpainting = (
-            None if config.inpainting == "none" else _inpainting_block(config, channels[-1])
+            None if config.inpainting == "none" else inpainting_block(config, channels[-1])
         )
-        memories = _student_memories(config, channels)
+        memories = student_memories(config, channels)
         decoder = partial(
             Decoder,
             channels,
@@ -329,51 +330,3 @@ class Squid(Method):
                 "inpainting = 'none' has no memory to look into; use 'feature' or 'pixel'."
             )
         return self.inpainting
-
-
-def _inpainting_block(config: SquidConfig, channels: int) -> InpaintingBlock:
-    token = channels // 4 * config.side**2
-    if config.layer != "convolution" and (not token or token % config.heads):
-        raise ConfigError(
-            f"{config.heads} heads do not divide a token of {token} values; "
-            "change heads, width or depth."
-        )
-    regions = config.grid**2 if config.space_aware else 1
-    slots = config.slots * config.grid**2 // regions
-    kind = MemoryQueue if config.memory == "queue" else MemoryMatrix
-    return InpaintingBlock(
-        channels,
-        kind(regions, slots, token, config.shrink, config.similarity),
-        grid=config.grid,
-        side=config.side,
-        layer="none" if config.inpainting == "pixel" else config.layer,
-        heads=config.heads,
-        location_code=config.location_code,
-    )
-
-
-def _student_memories(config: SquidConfig, channels: tuple[int, ...]) -> list[MemoryBlock]:
-    place = config.decoder_memory
-    if place == "none":
-        return []
-    return [
-        _student_memory(config, place, channels[-1 - i], config.side * 2**i)
-        for i in range(1, config.depth - config.merge_level + 1)
-    ]
-
-
-def _student_memory(
-    config: SquidConfig, place: Literal["window", "patch"], channels: int, side: int
-) -> MemoryBlock:
-    regions = config.grid**2 if config.space_aware else 1
-    cells = (side // config.grid if place == "window" else side) ** 2
-    slots = config.matrix_slots * config.grid**2 // regions
-    width = channels * cells
-    kind = MemoryQueue if config.decoder_slots == "queue" else MemoryMatrix
-    return MemoryBlock(
-        kind(regions, slots, width, config.shrink, config.similarity),
-        grid=config.grid,
-        place=place,
-        shortcut=config.decoder_shortcut,
-        rho=config.decoder_rho,
-    )
