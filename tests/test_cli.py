@@ -248,6 +248,16 @@ def test_scores_as_json(squid, run, images):
     assert scores == sorted(scores, reverse=True)
 
 
+def test_scores_in_half_precision_are_nearly_the_same(squid, run, images):
+    found = {}
+    for precision in ("float32", "bf16"):
+        words = ("--format", "json", "--device", "cpu", "--precision", precision)
+        _, out, _ = squid("score", run, images, *words)
+        found[precision] = {row["image"]: row["score"] for row in json.loads(out)}
+    assert found["bf16"] != found["float32"]
+    assert found["bf16"] == pytest.approx(found["float32"], rel=0.1, abs=0.05)
+
+
 def test_scores_as_csv_and_table_and_file(squid, run, images, tmp_path):
     _, out, _ = squid("score", run, images, "--format", "csv", "--device", "cpu")
     rows = list(csv.DictReader(io.StringIO(out)))

@@ -12,7 +12,9 @@ Format = Literal["table", "csv", "json"]
 RunFolder = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run folder left by `squid train`.")
 ]
-ImagePaths = Annotated[list[Path], typer.Argument(help="Image files, or folders of them.")]
+ImagePaths = Annotated[
+    list[Path], typer.Argument(metavar="IMAGE...", help="Image files, or folders of them.")
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from squid.choices import EngineName, Protocol, Rule
+from squid.choices import EngineName, Precision, Protocol, Rule
 from squid.cli.options import DeviceOption, ImagePaths, OutputFormat, RunFolder, Settings
 from squid.cli.printing import (
     PREDICTION,
@@ -105,6 +105,17 @@ def score(
         EngineName,
         typer.Option(help="What computes; auto takes ONNX Runtime on a CPU where it pays."),
     ] = "auto",
+    precision: Annotated[
+        Precision | None,
+        typer.Option(
+            help="bf16 is faster where the processor has it, and moves scores a little.",
+            show_default="the training's on a GPU, float32 on a CPU",
+        ),
+    ] = None,
+    compile_: Annotated[
+        bool,
+        typer.Option("--compile", help="Compile first: a minute that pays for a large archive."),
+    ] = False,
     skip_unreadable: Annotated[
         bool, typer.Option("--skip-unreadable", help="Name unreadable images and go on.")
     ] = False,
@@ -114,7 +125,9 @@ def score(
     from squid.cli.progress import FileProgress
     from squid.detector import Detector
 
-    detector = Detector.load(run, device=device, engine=engine)
+    detector = Detector.load(
+        run, device=device, engine=engine, precision=precision, compile=compile_
+    )
     with FileProgress(errors) as progress:
         scored = detector.score_files(
             images, on_error="skip" if skip_unreadable else "raise", progress=progress
