@@ -86,10 +86,9 @@ def with_opacities(images: Tensor, seed: int = 0) -> Tensor:
         for _ in range(int(torch.randint(1, 3, (1,), generator=generator))):
             u = torch.rand(6, generator=generator)
             y, x = 0.35 + 0.35 * u[0], (0.2 if u[5] < 0.5 else 0.6) + 0.2 * u[1]
-            far = ((down - y) / (0.06 + 0.1 * u[2])) ** 2 + (
-                (right - x) / (0.05 + 0.08 * u[3])
-            ) ** 2
-            image += (0.25 + 0.4 * u[4]) * torch.exp(-far / 2) * (0.75 - image).clamp_min(0)
+            height, width = 0.06 + 0.1 * u[2], 0.05 + 0.08 * u[3]
+            spot = torch.exp(-(((down - y) / height) ** 2 + ((right - x) / width) ** 2) / 2)
+            image += (0.25 + 0.4 * u[4]) * spot * (0.75 - image).clamp_min(0)
     return spoilt
 
 
@@ -151,8 +150,9 @@ class Bench:
 
     def _over(self, function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
         device = self.engine.device
+        batches = [images[i : i + BATCH] for i in range(0, len(images), BATCH)]
         with self.engine.autocast():
-            parts = [function(part.to(device)).float().cpu() for part in images.split(BATCH)]
+            parts = [function(part.to(device)).float().cpu() for part in batches]
         return torch.cat(parts)
 
 
@@ -204,7 +204,7 @@ def train(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / f"judges-{options.name}"
     file.with_suffix(".json").write_text(json.dumps(result, indent=2) + "\n")
-    np.savez_compressed(file.with_suffix(".npz"), **scores["evaluation"])
+    np.savez_compressed(file.with_suffix(".npz"), **scores["evaluation"])  # type: ignore[arg-type]
     for name, aucs in result["auc"].items():
         for rule, value in aucs.items():
             print(f"{options.name}, {name}: {value:5.1f}  {rule}", flush=True)
