@@ -7,7 +7,7 @@ from squid.data.cache import Augment
 from squid.errors import ConfigError
 from squid.train import Engine
 from squid.train.draws import Dice
-from squid.train.step import LONG, make_step, pick_form
+from squid.train.step import LONG, laid_out_like, make_step, pick_form
 
 
 def losses(form, method, store, *, device="cpu", precision="float32", steps=6):
@@ -74,6 +74,16 @@ def test_a_step_works_with_weights_that_were_changed_between_epochs(make, store)
         assert conv.weight.dtype == torch.bfloat16
         assert (conv.weight == 0.5).all()
     assert conv.weight.dtype == torch.float32
+
+
+def test_gradients_are_laid_out_like_their_weights():
+    """Fused optimisers on a GPU refuse others."""
+    weight = torch.zeros(8, 3, 5, 5).to(memory_format=torch.channels_last)
+    gradient = torch.rand(8, 3, 5, 5)
+    laid_out = laid_out_like(weight, gradient)
+    assert laid_out.stride() == weight.stride() != gradient.stride()
+    assert torch.equal(laid_out, gradient)
+    assert laid_out_like(laid_out, laid_out) is laid_out  # no copy where none is needed
 
 
 def test_objectives_take_turns(make, store):
