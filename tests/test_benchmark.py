@@ -316,7 +316,7 @@ def test_tables_parse(ran: Path) -> None:
 
 
 @pytest.mark.slow
-def test_several_models_cost_what_they_all_cost(ran: Path) -> None:
+def test_several_snapshots_cost_what_they_all_cost(ran: Path) -> None:
     rows = json.loads((ran / "table.json").read_text())["rows"]
     last, _, mean = [row for row in rows if row["row"] == "memae"]
     assert mean["scoring_seconds"] == pytest.approx(4 * last["scoring_seconds"])  # four snapshots

@@ -1,7 +1,6 @@
 """The table that is seen while a benchmark runs."""
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -29,12 +28,7 @@ class LiveTable:
         self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._live.stop()
 
     def __call__(self, standings: Sequence[Standing]) -> None:

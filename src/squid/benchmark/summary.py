@@ -65,9 +65,9 @@ class Line:
     restored: Spread | None
     """DigitAnatomy: anomalous cells drawn as the digit that belongs there."""
     scoring: Spread
-    """Seconds for an image, by all models that speak."""
+    """Seconds for an image, by all snapshots that speak."""
     run_bytes: Spread | None
-    """Of the run folder; None where more than one model speaks, since it holds one."""
+    """Of the run folder; None where it does not hold all snapshots that speak."""
     results: tuple[Result, ...]
 
     def over_seeds(self, *keys: str) -> Spread:
@@ -122,7 +122,7 @@ def _line(section: str, row: str, protocol: str, results: list[Result]) -> Line:
 
 
 def _speakers(result: Result, protocol: str) -> int:
-    """Models whose scores are averaged."""
+    """Snapshots whose scores are averaged."""
     return len(result["snapshots"]["epochs"]) if protocol == "snapshots" else 1
 
 

@@ -1,7 +1,6 @@
 """Progress bars: of a training, and of reading files."""
 
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
@@ -35,12 +34,7 @@ class TrainingProgress:
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
     def progress(self, now: "Epoch") -> None:
@@ -88,12 +82,7 @@ class FileProgress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._task is not None:
             self._progress.stop()
 
