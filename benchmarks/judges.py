@@ -105,7 +105,8 @@ class Bench:
 
     @torch.no_grad()
     def raw(self, sets: Mapping[str, Tensor]) -> dict[str, dict[str, Array]]:
-        """By set and rule: (s, n), or (s, s, n) of drawings by each generator and their judges."""
+        """By set and rule: (s, n), or (s, s, n) of each generator's reconstructions by every
+        discriminator."""
         found: dict[str, dict[str, list[Array]]] = {name: {} for name in sets}
         for place, state in enumerate(self.states):
             self.method.load_state_dict(state)
@@ -116,13 +117,14 @@ class Bench:
         return {n: {rule: np.stack(s) for rule, s in by.items()} for n, by in found.items()}
 
     def _by(self, place: int, images: Tensor, gaussian: Gaussian) -> dict[str, Array]:
-        drawn = self._over(self.method.reconstruct, images)
+        reconstructions = self._over(self.method.reconstruct, images)
         moved = [self._over(self._shifted(shift), images) for shift in SHIFTS]
         scores = {
             "shifted": np.mean([self._over(self._doubt, one) for one in moved], 0),
             "image": self._over(self._doubt, images).double().numpy(),
             "features": self._over(
-                lambda x: gaussian.distance(self.method._pooled_features(x)[:, None])[:, 0], drawn
+                lambda x: gaussian.distance(self.method._pooled_features(x)[:, None])[:, 0],
+                reconstructions,
             )
             .double()
             .numpy(),
@@ -130,13 +132,13 @@ class Bench:
         by_judge = []
         for judge in self.judges:
             self.method.discriminator.load_state_dict(judge)
-            by_judge.append(self._over(self._doubt, drawn).double().numpy())
+            by_judge.append(self._over(self._doubt, reconstructions).double().numpy())
         self.method.discriminator.load_state_dict(self.judges[place])
         return scores | {"pairs": np.stack(by_judge)}
 
     def _gaussian(self, training: Tensor) -> Gaussian:
-        drawn = self._over(self.method.reconstruct, training)
-        seen = self._over(self.method._pooled_features, drawn)
+        reconstructions = self._over(self.method.reconstruct, training)
+        seen = self._over(self.method._pooled_features, reconstructions)
         gaussian = Gaussian()
         gaussian.fit(seen.mean(0)[None], ledoit_wolf(seen)[None])
         return gaussian.to(self.engine.device)

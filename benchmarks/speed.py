@@ -41,7 +41,7 @@ from squid.methods.squid_config import SquidConfig
 from squid.nn.memory import MemoryQueue, Shrinkage
 from squid.recipe import Recipe
 from squid.run import commit
-from squid.scoring import BATCH_SIZE
+from squid.scoring import BATCH_SIZE, Replay, capture
 from squid.train.draws import Dice
 from squid.train.engine import Engine
 from squid.train.step import REPLAYED, Form, Step, make_step
@@ -196,7 +196,9 @@ def _engines(method: Squid, images: torch.Tensor, onnx: Path) -> list[Row]:
     engines += [("eager", "float32", method.score), ("eager", "bf16", method.score)]
     if kind == "cuda":
         compiled = torch.compile(method.score, dynamic=False)
-        engines += [("compiled", "bf16", compiled), ("graphed", "bf16", _graphed(compiled, images))]
+        with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+            graphed = Replay(compiled, images)
+        engines += [("compiled", "bf16", compiled), ("graphed", "bf16", graphed)]
     else:
         if not onnx.exists():
             export_onnx(method, onnx, size=128)
@@ -219,35 +221,6 @@ def _scored(
         "ms": 1000 * took,
         "images_per_second": batch / took,
     }
-
-
-def _graphed(
-    score: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor
-) -> Callable[[torch.Tensor], None]:
-    """The scoring of one batch shape as a CUDA graph, its input copied in."""
-    static = images.clone()
-    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
-        replay = captured(partial(score, static))
-
-    def score_copy(given: torch.Tensor) -> None:
-        static.copy_(given)
-        replay()
-
-    return score_copy
-
-
-def captured(call: Callable[[], object]) -> Callable[[], None]:
-    """The same work without its launches."""
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph.replay
 
 
 def scaling(device: Device) -> Iterator[Row]:
@@ -282,7 +255,8 @@ def memory(device: Device) -> list[Row]:
             calls: list[Callable[[], object]] = [partial(queue, features), queue.commit]
             with torch.no_grad():
                 read, write = (
-                    seconds(captured(call) if device == "cuda" else call, where) for call in calls
+                    seconds(capture(call)[0].replay if device == "cuda" else call, where)
+                    for call in calls
                 )
             rows.append(
                 {

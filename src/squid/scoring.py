@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from squid.methods.base import Method
 from squid.run import Run
 from squid.train.engine import pick_device
 
+T = TypeVar("T")
 Score = Callable[[Tensor], Tensor]
 """(b, 1, h, w) uint8 -> (b,), perhaps still on the device."""
 
@@ -85,14 +86,7 @@ class Replay:
     def __init__(self, score: Score, example: Tensor) -> None:
         self._pixels = example.clone()
         self._lock = Lock()
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            score(self._pixels)  # what is set up on a first use is not to be captured
-        torch.cuda.current_stream().wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            self._scores = score(self._pixels)
+        self._graph, self._scores = capture(partial(score, self._pixels))
 
     def __call__(self, pixels: Tensor) -> Tensor:
         if not pixels.is_cuda:
@@ -101,6 +95,19 @@ class Replay:
             self._pixels.copy_(pixels, non_blocking=True)
             self._graph.replay()
             return self._scores.clone()  # the next replay writes over it
+
+
+def capture(call: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
+    """The work of a call as a CUDA graph, and what every replay of it writes to."""
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        call()  # what is set up on a first use is not to be captured
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        result = call()
+    return graph, result
 
 
 def to_device(pixels: Tensor, device: torch.device) -> Tensor:
