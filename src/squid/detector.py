@@ -181,6 +181,7 @@ class Detector:
         scores: list[Tensor] = []
         sources: list[str] = []
         skipped: list[tuple[str, str]] = []
+        self._scoring.prepare(len(opened))
         for chunk in opened.chunks(BATCH_SIZE[self.device.type], on_error):
             if len(chunk.pixels):
                 engine = self._scoring.engine(chunk.pixels)

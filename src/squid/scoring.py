@@ -48,24 +48,28 @@ class TorchScorer:
         self, method: Method, device: torch.device, *, precision: Precision, compile: bool
     ) -> None:
         self._method, self._device, self._precision = method, device, precision
-        self._compiled = torch.compile(self._score, dynamic=False) if compile else None
+        self._often = torch.compile(self._score, dynamic=False) if compile else self._score
         self._seen: Counter[int] = Counter()
         self._replays: dict[int, Replay] = {}
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        if not self._is_full(pixels):  # the remainder of a list is not worth preparing for
+        b = len(pixels)
+        if b not in (1, BATCH_SIZE[self._device.type]):  # a remainder is not worth preparing for
             return self._run(self._score, to_device(pixels, self._device))
-        b, score = len(pixels), self._compiled or self._score
         self._seen[b] += 1
-        if self._device.type == "cpu" or self._method.fits_images or self._seen[b] <= SEEN_OFTEN:
-            return self._run(score, to_device(pixels, self._device))
-        if b not in self._replays:
-            example = to_device(pixels, self._device)
-            self._replays[b] = Replay(partial(self._run, score), example)
-        return self._replays[b](pixels)
+        if self._seen[b] > SEEN_OFTEN:
+            self.prepare(pixels)
+        if b in self._replays:
+            return self._replays[b](pixels)
+        return self._run(self._often, to_device(pixels, self._device))
 
-    def _is_full(self, pixels: Tensor) -> bool:
-        return len(pixels) in (1, BATCH_SIZE[self._device.type])
+    def prepare(self, example: Tensor) -> None:
+        """For many batches like the `example` (b, 1, h, w) uint8."""
+        b = len(example)
+        if b in self._replays or self._device.type == "cpu" or self._method.fits_images:
+            return
+        example = to_device(example, self._device)
+        self._replays[b] = Replay(partial(self._run, self._often), example)
 
     def _run(self, score: Score, pixels: Tensor) -> Tensor:
         with torch.no_grad(), self._autocast():
@@ -131,7 +135,7 @@ class Scoring:
         compile: bool = False,
         run: Run | None = None,
     ) -> None:
-        self._method, self._size, self._run = method, size, run
+        self._method, self._size, self._device, self._run = method, size, device, run
         self._torch = TorchScorer(method, device, precision=precision, compile=compile)
         self._onnx: Score | None = None
         self._engine: EngineName = engine
@@ -140,6 +144,13 @@ class Scoring:
             raise ConfigError(f"Engine onnx needs a run folder and float32; {remedy}.")
         if engine == "auto" and not self._may_use_onnx(device, precision, compile):
             self._engine = "torch"
+
+    def prepare(self, images: int) -> None:
+        """For so many images, before threads that decode them are in the way."""
+        batch = BATCH_SIZE[self._device.type]
+        if images // batch > SEEN_OFTEN and not self._wants_onnx():
+            pixels = torch.zeros(batch, 1, self._size, self._size, dtype=torch.uint8)
+            self._torch.prepare(pixels)
 
     def _may_use_onnx(self, device: torch.device, precision: Precision, compile: bool) -> bool:
         plain = device.type == "cpu" and precision == "float32" and not compile

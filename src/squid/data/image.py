@@ -126,6 +126,7 @@ def _decode(data: bytes) -> tuple[Gray, tuple[str, ...]]:
         width, height = picture.size
         if width * height > MAX_PIXELS:
             raise DataError(f"has {width} x {height} pixels, more than {MAX_PIXELS:,} in all.")
+        picture.decodermaxblock = len(data)  # in one go: between parts, threads wait for each other
         frames = getattr(picture, "n_frames", 1)
         steps = [f"first of {frames} pages"] if frames > 1 else []
         upright: PIL.Image.Image = picture
