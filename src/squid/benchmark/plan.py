@@ -27,7 +27,8 @@ class Row(Change):
     """A row, or what one section changes in it."""
 
     recipe: str | None = None
-    """A recipe file in the folder of the benchmark's, whose tables come first; not its data."""
+    """A recipe file in the folder of the benchmark's, whose tables come first; not its data. That of
+    a section's change takes the place of the row's."""
 
 
 class Section(Change):
@@ -154,7 +155,8 @@ def _recipe(
 ) -> Recipe:
     section = benchmark.sections[name]
     own, change = benchmark.rows.get(row, Row()), section.change.get(row, Row())
-    files = [_tables(one.recipe, path) for one in (own, change)]
+    named = (None if change.recipe else own.recipe, change.recipe)
+    files = [_tables(recipe, path) for recipe in named]
     layers = [{"method": {"name": row}, "train": benchmark.train}]
     layers += [files[0], vars(own), vars(section), files[1], vars(change)]  # later ones win
     values = {

@@ -271,12 +271,7 @@ class Squid(Method):
     def score(self, images: Tensor) -> Tensor:
         reconstruction = self.reconstruct(images)
         if self.config.score == "discriminator":
-            statistics = self.config.score_statistics
-            if self.panel is not None:
-                doubt: Tensor = self.panel(reconstruction, statistics)
-                return doubt
-            logits: Tensor = self.discriminator(reconstruction, statistics)
-            return -logits.mean(1)
+            return self._doubt(reconstruction)
         if self.gaussian is not None:
             features = self._pooled_features(reconstruction)
             return self.gaussian.distance(features[:, None])[:, 0]
@@ -285,6 +280,15 @@ class Squid(Method):
         patches = split(self._disagreement(images, reconstruction), self.config.grid)
         by_position = patches.mean((1, 2, 3)).view(-1, self.config.grid**2)  # (b, p)
         return by_position.amax(1)
+
+    def _doubt(self, reconstruction: Tensor) -> Tensor:
+        """(b, 1, h, w) -> (b,): how unreal it looks. The panel speaks once training has ended;
+        until then, each epoch for itself."""
+        statistics = self.config.score_statistics
+        now: Tensor = -self.discriminator(reconstruction, statistics).mean(1)
+        if self.panel is None:
+            return now
+        return torch.where(self.panel.fitted, self.panel(reconstruction, statistics), now)
 
     def _pooled_features(self, reconstruction: Tensor) -> Tensor:
         """(b, 1, h, w) -> (b, 2c): mean and spread of each channel that the discriminator sees."""
