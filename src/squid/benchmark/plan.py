@@ -27,7 +27,7 @@ class Row(Change):
     """A row, or what one section changes in it."""
 
     recipe: str | None = None
-    """A recipe file in the folder of the benchmark's, whose tables come first; not its data. That of
+    """A recipe file in the folder of the benchmark's, whose tables come first; not its data. One in
     a section's change takes the place of the row's."""
 
 

@@ -1,0 +1,63 @@
+"""What several trainings say together: the strongest score there is, at any cost.
+
+    python benchmarks/together.py RESULT.json... [--out FOLDER]
+
+Nothing is trained. The means over snapshots, which are in units of each training's healthy images,
+are averaged over all trainings but one, each left out in turn: as many ensembles as there are
+trainings. They overlap, so their spread is less than that of ensembles trained apart.
+"""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from squid.benchmark.summary import SHOWN, Spread
+from squid.metrics import PAPER, evaluate
+
+Array = NDArray[np.float64]
+
+
+def without_each(scores: Array) -> Array:
+    """(trainings, n) -> (trainings, n): the mean of all others."""
+    return np.asarray((scores.sum(0) - scores) / (len(scores) - 1))
+
+
+def measured(scores: Array, labels: NDArray[np.int64]) -> dict[str, float]:
+    metrics = evaluate(scores, labels, threshold=PAPER, resamples=0).model_dump()
+    return {name: 100 * metrics[name]["value"] for name in SHOWN}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args()
+    if len(options.results) < 3:
+        parser.error("three results at least: one is left out in turn, and one is no ensemble.")
+    results = [json.loads(path.read_text()) for path in options.results]
+    if len({result["fingerprint"] for result in results}) > 1:
+        parser.error("the results are of different splits.")
+    labels = np.array(results[0]["scores"]["label"])
+    scores = np.array([result["scores"]["snapshots"] for result in results])
+    ensembles = [measured(one, labels) for one in without_each(scores)]
+    spreads = {name: Spread.of(one[name] for one in ensembles) for name in SHOWN}
+    summary: dict[str, Any] = {
+        "command": "python benchmarks/together.py " + " ".join(map(str, options.results)),
+        "commits": [result["commit"] for result in results],
+        "seeds": [result["seed"] for result in results],
+        "all but one": {name: asdict(spread) for name, spread in spreads.items()},
+        "all": measured(scores.mean(0), labels),
+    }
+    for name, spread in spreads.items():
+        print(f"{name}: {spread:.1f}, all {summary['all'][name]:.1f}")
+    file = options.out / f"together-{results[0]['section']}-{results[0]['row']}.json"
+    file.write_text(json.dumps(summary, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
