@@ -37,6 +37,10 @@ def test_each_control_is_what_its_name_says(made_up: Splits) -> None:
     np.testing.assert_allclose(scores["mean intensity"], pixels.mean(1), rtol=1e-5)
     deviation = scores["minus standard deviation"]
     np.testing.assert_allclose(deviation, -pixels.std(1), rtol=1e-5, atol=1e-6)
+    images = made_up.test.pixels[:, 0].double().numpy() / 255
+    steps = [np.diff(images, axis=1), np.diff(images, axis=2)]
+    sharpness = sum((step**2).mean((1, 2)) for step in steps)
+    np.testing.assert_allclose(scores["minus sharpness"], -sharpness, rtol=1e-5, atol=1e-6)
     residual = scores["PCA-32 residual"]
     assert residual[0] < 0.01 * residual[2], "a multiple of the pattern leaves nothing over"
 
@@ -66,6 +70,7 @@ def test_zhanglab(shared: Path) -> None:
     expected = {
         "mean intensity": 42.7,
         "minus standard deviation": 66.2,
+        "minus sharpness": 79.3,
         "PCA-32 residual": 40.6,
         "pixel kNN": 52.2,
     }

@@ -1,5 +1,6 @@
 """Trivial scores to print beside every table: a method that they match has learned little."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -25,6 +26,13 @@ def minus_deviation(train: Pixels, test: Pixels) -> Array:
     return _scores(-test.std(1))
 
 
+def minus_sharpness(train: Pixels, test: Pixels) -> Array:
+    """Mean squared difference of neighbouring pixels: a blurred image has little."""
+    side = math.isqrt(test.shape[1])  # images are square
+    images = test.reshape(-1, side, side)
+    return _scores(-sum((np.diff(images, axis=axis) ** 2).mean((1, 2)) for axis in (1, 2)))
+
+
 def pca_residual(train: Pixels, test: Pixels) -> Array:
     """Mean squared error of the projection onto the leading components of the training images."""
     components = min(COMPONENTS, len(train) - 1, train.shape[1])
@@ -42,6 +50,7 @@ def pixel_neighbours(train: Pixels, test: Pixels) -> Array:
 CONTROLS: dict[str, Callable[[Pixels, Pixels], Array]] = {
     "mean intensity": mean_intensity,
     "minus standard deviation": minus_deviation,
+    "minus sharpness": minus_sharpness,
     f"PCA-{COMPONENTS} residual": pca_residual,
     "pixel kNN": pixel_neighbours,
 }
