@@ -17,6 +17,7 @@ from squid.benchmark.digits import DRAWN
 from squid.benchmark.measures import backbone, planned_steps, published_steps
 from squid.benchmark.summary import Spread, published, summarise_results
 from squid.cli import app
+from squid.controls import CONTROLS
 from squid.errors import ConfigError, DataError, RunError
 from squid.methods.cutpaste import CutPasteConfig
 from squid.methods.f_anogan import FAnoganConfig
@@ -184,12 +185,13 @@ def test_the_papers_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_row_may_be_a_recipe(tmp_path: Path) -> None:
     plan = plan_benchmark(ROOT / "recipes" / "accuracy.toml", tmp_path, data=["zhanglab"], seeds=1)
-    reference, longer, ours = (cell.recipe for cell in plan.cells)
+    reference, longer, ours, long = (cell.recipe for cell in plan.cells)
     released = read_recipe(ROOT / "recipes" / "zhanglab-reference.toml")
     assert reference.method == released.method
     assert reference.calibration == released.calibration
     assert longer.method == released.method.model_copy(update={"epochs": 1000})
     assert ours.method == read_recipe(ROOT / "recipes" / "zhanglab.toml").method
+    assert long.method == ours.method.model_copy(update={"epochs": 1000, "sittings": 0})
     for cell in plan.cells:
         assert published("zhanglab", cell.row) == published("zhanglab", "squid")
 
@@ -301,7 +303,8 @@ def test_tables_parse(ran: Path) -> None:
     values = json.loads((ran / "table.json").read_text())
     assert [record["row"] for record in records] == [row["row"] for row in values["rows"]]
     assert [row["row"] for row in values["rows"]].count("memae") == 3
-    assert sum(row["protocol"] == "control" for row in values["rows"]) == 4
+    controls = [row["row"] for row in values["rows"] if row["protocol"] == "control"]
+    assert controls == list(CONTROLS)
     assert {failure["cell"] for failure in values["failures"]} == {
         "digits/auto_encoder/seed-0", "digits/auto_encoder/seed-1",
     }  # fmt: skip
@@ -311,7 +314,8 @@ def test_tables_parse(ran: Path) -> None:
     assert squid["auc"] == pytest.approx(np.mean(aucs))
     assert squid["auc_std"] == pytest.approx(np.std(aucs, ddof=1))
     page = (ran / "table.html").read_text()
-    assert page.count("<tr>") == 1 + len(records)
+    detected, spent = 1 + len(records), 1 + len(records) - len(controls)
+    assert page.count("<tr>") == detected + spent
     assert "control: pixel kNN" in page
 
 
@@ -350,6 +354,7 @@ def test_kept_results_make_the_same_table(ran: Path) -> None:
     table = [line for line in (ran / "table.md").read_text().splitlines() if line.startswith("| ")]
     assert [line for line in made.output.splitlines() if line.startswith("| ")] == table
     assert table_of_results([kept]).records()[0]["row"] == "memae"
+    assert len(table_of_results([kept, ran]).controls) == len(CONTROLS), "the same ones"
     by_paper = [
         (record["row"], record["protocol"])
         for record in table_of_results([kept], protocol="paper").records()

@@ -160,20 +160,21 @@ def read_controls(measured: Mapping[str, Any]) -> list[Control]:
 
 
 def read_results(paths: Iterable[Path]) -> tuple[list[Result], list[Control]]:
-    """Results, in the paper's order, and controls from JSON files or folders of them."""
+    """Results, in the paper's order, and controls from JSON files or folders of them, which may
+    hold the same controls."""
     results: list[Result] = []
-    controls: list[Control] = []
+    controls: dict[tuple[str, str], Control] = {}
     for path in _files(paths):
         found = _read(path)
         if "controls" in found:
-            controls += read_controls(found)
+            controls |= {(one.section, one.name): one for one in read_controls(found)}
         else:
             results.append(found)
     order = {name: place for place, name in enumerate(METHODS)}
     results.sort(key=lambda r: (r["section"], order.get(r["row"], len(order)), r["row"], r["seed"]))
     if not results:
         raise DataError("No result was given; name result JSON files or folders that hold some.")
-    return results, controls
+    return results, list(controls.values())
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ NAMES = {
 }
 """As the paper writes them; a row of another name keeps it."""
 TITLES = {"auc": "AUC", "accuracy": "Acc", "f1": "F1"}
+COST = "What it takes: means over seeds, other trainings perhaps beside it on the same device."
 
 
 class BenchmarkTable:
@@ -76,7 +77,8 @@ class BenchmarkTable:
         parts = [f"# {self.title}"]
         for name in self.sections:
             lines, controls = self._of(name)
-            parts += [f"## {name}", _markdown_table(lines, controls), caption(lines)]
+            parts += [f"## {name}", _markdown(detection(lines, controls)), caption(lines)]
+            parts += [_markdown(cost(lines)), COST]
         if self.failures:
             parts += ["## Failed", *(f"- {cell}: {_one_line(why)}" for cell, why in self.failures)]
         return "\n\n".join(parts) + "\n"
@@ -107,8 +109,9 @@ class BenchmarkTable:
         parts: list[Html] = [tag("h1", self.title)]
         for name in self.sections:
             lines, controls = self._of(name)
-            made = table(header(lines), cells(lines, controls), caption=caption(lines))
-            parts.append(section(name, made))
+            found, spent = detection(lines, controls), cost(lines)
+            tables = table(*found, caption=caption(lines)), table(*spent, caption=COST)
+            parts.append(section(name, *tables))
         parts += [section("What they draw", figure(chart)) for chart in self.charts]
         if self.failures:
             failed = [note(f"{cell}: {_one_line(why)}") for cell, why in self.failures]
@@ -116,24 +119,39 @@ class BenchmarkTable:
         return page(f"{self.title} · SQUID", *parts)
 
 
-def header(lines: Sequence[Line]) -> tuple[str, ...]:
-    """Columns that no line can fill are left out."""
-    measures = [text for name in SHOWN for text in (TITLES[name], f"{TITLES[name]}, paper")]
-    return (
-        "Method", "Selection", "Seeds", *measures, "False alarms", "Found", *_optional(lines),
-        "Steps run / published", "Training (s)", "Scoring (ms)", "Parameters (M)",
-        "Run folder (MB)", "Peak memory (GB)", "Backbone",
-    )  # fmt: skip
+Cells = tuple[str, ...]
+Table = tuple[Cells, list[Cells]]
+"""A header and its rows."""
+Column = Callable[[Line], str]
 
 
-def cells(lines: Sequence[Line], controls: Sequence[Control]) -> list[tuple[str, ...]]:
-    columns = header(lines)
-    rows = [_cells(line, _optional(lines)) for line in lines]
+def detection(lines: Sequence[Line], controls: Sequence[Control]) -> Table:
+    """How well each row detects, the paper's numbers beside it. Columns that no line can fill are
+    left out."""
+    columns: dict[str, Column] = {**_WHO}
+    for name in SHOWN:
+        columns |= {TITLES[name]: _ours(name), f"{TITLES[name]}, paper": _paper(name)}
+    columns["False alarms"] = lambda line: f"{line.false_alarms:.1f}"
+    columns["Found"] = lambda line: f"{line.found:.1f}"
+    if any(line.wobble for line in lines):
+        columns["AUC range, last 20 %"] = lambda line: _or_dash(line.wobble)
+    if any(line.restored for line in lines):
+        columns["Restored"] = lambda line: _or_dash(line.restored)
+    header, rows = _filled(columns, lines)
     for control in controls:
         measures = [text for name in SHOWN for text in (f"{control.measures[name]:.1f}", "")]
-        start = (f"control: {control.name}", "", "", *measures)
-        rows.append(start + ("",) * (len(columns) - len(start)))
-    return rows
+        start = (f"control: {control.name}", *[""] * (len(_WHO) - 1), *measures)
+        rows.append(start + ("",) * (len(header) - len(start)))
+    return header, rows
+
+
+def cost(lines: Sequence[Line]) -> Table:
+    """What each row takes."""
+    return _filled({**_WHO, **_COSTS}, lines)
+
+
+def _filled(columns: Mapping[str, Column], lines: Sequence[Line]) -> Table:
+    return tuple(columns), [tuple(text(line) for text in columns.values()) for line in lines]
 
 
 def caption(lines: Sequence[Line]) -> str:
@@ -150,26 +168,12 @@ def caption(lines: Sequence[Line]) -> str:
     )
 
 
-def _optional(lines: Sequence[Line]) -> tuple[str, ...]:
-    wobble = ("AUC range, last 20 %",) if any(line.wobble for line in lines) else ()
-    return wobble + (("Restored",) if any(line.restored for line in lines) else ())
+def _ours(name: str) -> Column:
+    return lambda line: f"{line.ours[name]:.1f}"
 
 
-def _cells(line: Line, optional: Sequence[str]) -> tuple[str, ...]:
-    measures = [
-        text
-        for name in SHOWN
-        for text in (f"{line.ours[name]:.1f}", _or_dash(line.paper.get(name)))
-    ]
-    extra = {"AUC range, last 20 %": line.wobble, "Restored": line.restored}
-    return (
-        NAMES.get(line.row, line.row), line.selection, str(len(line.seeds)), *measures,
-        f"{line.false_alarms:.1f}", f"{line.found:.1f}", *(_or_dash(extra[o]) for o in optional),
-        _steps(line), f"{line.over_seeds('seconds', 'training').mean:.0f}",
-        f"{1000 * line.scoring.mean:.2f}", f"{line.over_seeds('parameters').mean / 1e6:.1f}",
-        "-" if line.run_bytes is None else f"{line.run_bytes.mean / 1e6:.0f}",
-        f"{line.over_seeds('peak_bytes').mean / 1e9:.2f}", line.results[0]["backbone"] or "-",
-    )  # fmt: skip
+def _paper(name: str) -> Column:
+    return lambda line: _or_dash(line.paper.get(name))
 
 
 def _steps(line: Line) -> str:
@@ -181,10 +185,28 @@ def _or_dash(spread: Spread | None) -> str:
     return "-" if spread is None else f"{spread:.1f}"
 
 
-def _markdown_table(lines: Sequence[Line], controls: Sequence[Control]) -> str:
-    columns = header(lines)
-    rows = [columns, ("---",) * len(columns), *cells(lines, controls)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+_WHO: dict[str, Column] = {
+    "Method": lambda line: NAMES.get(line.row, line.row),
+    "Selection": lambda line: line.selection,
+    "Seeds": lambda line: str(len(line.seeds)),
+}
+_COSTS: dict[str, Column] = {
+    "Steps run / published": _steps,
+    "Training (s)": lambda line: f"{line.over_seeds('seconds', 'training').mean:.0f}",
+    "Scoring (ms)": lambda line: f"{1000 * line.scoring.mean:.2f}",
+    "Parameters (M)": lambda line: f"{line.over_seeds('parameters').mean / 1e6:.1f}",
+    "Run folder (MB)": lambda line: (
+        "-" if line.run_bytes is None else f"{line.run_bytes.mean / 1e6:.0f}"
+    ),
+    "Peak memory (GB)": lambda line: f"{line.over_seeds('peak_bytes').mean / 1e9:.2f}",
+    "Backbone": lambda line: line.results[0]["backbone"] or "-",
+}
+
+
+def _markdown(table: Table) -> str:
+    header, rows = table
+    everything = [header, ("---",) * len(header), *rows]
+    return "\n".join("| " + " | ".join(row) + " |" for row in everything)
 
 
 def _record(line: Line) -> dict[str, Any]:
