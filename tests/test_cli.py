@@ -327,7 +327,7 @@ def test_the_papers_rule_is_printed_as_such(squid, run):
     for asked in (["--rule", "paper"], ["--protocol", "paper"]):
         _, out, _ = squid("evaluate", run, *asked, "--device", "cpu")
         assert "best accuracy on this very set (the paper's rule)" in out
-    assert "epoch by labelled validation AUC" in out
+    assert "epoch by labels" in out
 
 
 def test_data_as_json_and_csv(squid, tiny_recipe):

@@ -186,7 +186,7 @@ def test_protocols_ask_the_snapshots(tiny_run, tmp_path):
     mean = evaluate_run(run, device="cpu", protocol="snapshots")
     np.testing.assert_allclose(mean["scores"]["score"], kept["test"].mean(0))
     assert mean["metrics"]["auc"]["value"] == pytest.approx(auc(kept["test"].mean(0), labels))
-    assert mean["selection"] == "mean over snapshots, no label"
+    assert mean["selection"] == "mean of snapshots, no label"
     assert Run(run).metrics == written
     (run / "snapshots.npz").unlink()
     with pytest.raises(RunError, match=r"train\.snapshot_every"):

@@ -16,8 +16,8 @@ Snapshots = Mapping[str, NDArray[np.generic]]
 
 SELECTION: dict[Protocol, str] = {
     "last": "last epoch, no label",
-    "paper": "epoch by labelled validation AUC (the paper's)",
-    "snapshots": "mean over snapshots, no label",
+    "paper": "epoch by labels (the paper's)",
+    "snapshots": "mean of snapshots, no label",
 }
 """Each protocol's selection rule, as tables print it."""
 TOLERANCE = 0.005

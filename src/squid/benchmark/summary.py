@@ -17,6 +17,7 @@ from squid.data.splits import Splits
 from squid.errors import DataError
 from squid.methods import METHODS
 from squid.metrics import PAPER, evaluate
+from squid.protocols import SELECTION
 
 SHOWN = ("auc", "accuracy", "f1")
 """The measures of the paper's table, at its threshold rule."""
@@ -47,7 +48,7 @@ class Line:
 
     section: str
     row: str
-    protocol: str
+    protocol: Protocol
     selection: str
     seeds: tuple[int, ...]
     ours: Mapping[str, Spread]
@@ -87,7 +88,7 @@ class Control:
 def summarise_results(results: Sequence[Result], only: Protocol | None = None) -> list[Line]:
     """In the order of the results; `only` one protocol, or the last epoch where a row has no
     other."""
-    groups: dict[tuple[str, str, str], list[Result]] = {}
+    groups: dict[tuple[str, str, Protocol], list[Result]] = {}
     for result in results:
         wanted = only if only is not None and only in result["protocols"] else "last"
         for protocol in result["protocols"] if only is None else [wanted]:
@@ -95,7 +96,7 @@ def summarise_results(results: Sequence[Result], only: Protocol | None = None) -
     return [_line(*key, members) for key, members in groups.items()]
 
 
-def _line(section: str, row: str, protocol: str, results: list[Result]) -> Line:
+def _line(section: str, row: str, protocol: Protocol, results: list[Result]) -> Line:
     judged = [result["protocols"][protocol] for result in results]
     healthy = [_measures(one["normals"]) for one in judged]
     best = [_measures(one["paper"]) for one in judged]
@@ -106,7 +107,7 @@ def _line(section: str, row: str, protocol: str, results: list[Result]) -> Line:
         section=section,
         row=row,
         protocol=protocol,
-        selection=judged[0]["selection"],
+        selection=SELECTION[protocol],
         seeds=tuple(result["seed"] for result in results),
         ours={name: _percent(m[name] for m in best) for name in SHOWN},
         paper=published(results[0]["data"], row),
