@@ -1,4 +1,5 @@
-"""Writes cli.md and recipe.md from the code: `python docs/reference/generate.py`."""
+"""Writes cli.md and recipe.md from the code, comparison.md and the README's table from the results
+in benchmarks/: `python docs/reference/generate.py`."""
 
 import inspect
 import types
@@ -10,6 +11,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 from typer.models import OptionInfo
 
+from squid.benchmark import BenchmarkTable, table_of_results
 from squid.cli import app
 from squid.config import Config
 from squid.data import DATASETS
@@ -21,6 +23,8 @@ from squid.nn.backbone import BackboneConfig
 from squid.recipe import Recipe
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+README = ROOT / "README.md"
 MADE = "<!-- Made by docs/reference/generate.py; do not edit. -->"
 
 RECIPE = """# Recipe keys
@@ -31,6 +35,8 @@ without a default must be given. The run folder holds the recipe with every defa
 
 A table inside a table (an optimiser, a backbone) changes the keys it names and keeps what its
 method gives the others: `generator = { lr = 3e-4 }` leaves SQUID's cosine as it is."""
+
+TABLE, END = "<!-- Made by docs/reference/generate.py. -->", "<!-- Until here. -->"
 
 INNER: dict[type, str] = {
     OptimizerConfig: "Optimiser",
@@ -70,6 +76,23 @@ def cli_page() -> str:
         parts += [f"## squid {verb.__name__}", _flat(verb.__doc__)]
         parts += [_grid(("argument or option", "default", "meaning"), rows)]
     return _page(parts)
+
+
+def comparison_page() -> str:
+    """Every row on every dataset, as `squid benchmark --table` prints it."""
+    return f"{MADE}\n\n{_comparison().markdown()}"
+
+
+def readme_page() -> str:
+    """The README with the ZhangLab table of the day."""
+    before, rest = README.read_text(encoding="utf-8").split(TABLE)
+    after = rest[rest.index(END) :]
+    return f"{before}{TABLE}\n\n{_comparison().detection('zhanglab')}\n\n{after}"
+
+
+def _comparison() -> BenchmarkTable:
+    folders = [ROOT / "benchmarks/results" / name for name in ("comparison", "accuracy")]
+    return table_of_results(folders, "The comparison")
 
 
 def _page(parts: list[str]) -> str:
@@ -169,3 +192,5 @@ def _flat(text: str | None) -> str:
 if __name__ == "__main__":
     (HERE / "recipe.md").write_text(recipe_page(), encoding="utf-8")
     (HERE / "cli.md").write_text(cli_page(), encoding="utf-8")
+    (HERE / "comparison.md").write_text(comparison_page(), encoding="utf-8")
+    README.write_text(readme_page(), encoding="utf-8")

@@ -76,12 +76,16 @@ class BenchmarkTable:
     def markdown(self) -> str:
         parts = [f"# {self.title}"]
         for name in self.sections:
-            lines, controls = self._of(name)
-            parts += [f"## {name}", _markdown(detection(lines, controls)), caption(lines)]
+            lines, _ = self._of(name)
+            parts += [f"## {name}", self.detection(name), caption(lines)]
             parts += [_markdown(cost(lines)), COST]
         if self.failures:
             parts += ["## Failed", *(f"- {cell}: {_one_line(why)}" for cell, why in self.failures)]
         return "\n\n".join(parts) + "\n"
+
+    def detection(self, name: str) -> str:
+        """The first table of a section, in Markdown."""
+        return _markdown(detection(*self._of(name)))
 
     def csv(self) -> str:
         file = StringIO()
