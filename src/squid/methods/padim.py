@@ -26,8 +26,8 @@ class PadimConfig(MethodConfig):
     """Blocks whose outputs are put together, on the grid of the first of them."""
     keep: Annotated[int, Field(ge=1)] = 100
     """Channels kept, at random."""
-    seed: int = 1024
-    """Of the choice of channels."""
+    seed: int | None = None
+    """Of the choice of channels; the training's when left out, so that seeds differ."""
     ridge: float = 0.01
     """Added to the variances."""
     sigma: float = 4.0
@@ -52,7 +52,9 @@ class Padim(Method):
         channels = sum(self.backbone.channels[block - 1] for block in config.blocks)
         if config.keep > channels:
             raise ConfigError(f"keep = {config.keep} exceeds the {channels} channels there are.")
-        generator = torch.Generator().manual_seed(config.seed)
+        generator = torch.default_generator
+        if config.seed is not None:
+            generator = torch.Generator().manual_seed(config.seed)
         kept = torch.randperm(channels, generator=generator, device="cpu")[: config.keep]
         self.register_buffer("kept", kept)
 
