@@ -76,13 +76,13 @@ def list_files(images: Sequence[str | Path]) -> list[Path]:
     """Files as they are given, folders opened."""
     paths: list[Path] = []
     for place in map(Path, images):
-        if place.is_dir():
+        if place.is_file():  # first: an archive has far more files than folders
+            paths.append(place)
+        elif place.is_dir():
             found = image_files(place)
             if not found:
                 raise DataError(f"{place} holds no image files (PNG, JPEG, TIFF, BMP).")
             paths.extend(found)
-        elif place.is_file():
-            paths.append(place)
         else:
             raise DataError(f"There is no file or folder {place}.")
     return paths
