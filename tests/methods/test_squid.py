@@ -220,15 +220,6 @@ def test_the_panel_holds_judges_of_the_last_two_thirds_of_training():
     torch.testing.assert_close(scores.mean(), torch.zeros(()), rtol=0, atol=1e-4)
 
 
-def test_until_training_has_ended_the_discriminator_of_the_hour_speaks():
-    method, images = small(judges=2, sittings=3).eval(), torch.rand(4, 1, 32, 32)
-    method.panel.keep(small(judges=2).discriminator)
-    logits = method.discriminator(method.reconstruct(images), "image")
-    torch.testing.assert_close(method.score(images), -logits.mean(1))
-    method.finalize([Batch(images=images, index=torch.arange(4), noise={})])
-    assert not torch.allclose(method.score(images), -logits.mean(1))
-
-
 def test_a_matrix_is_not_deferred():
     with pytest.raises(ValueError, match="decoder_slots 'queue'"):
         SquidConfig(decoder_shortcut="deferred")

@@ -282,13 +282,13 @@ class Squid(Method):
         return by_position.amax(1)
 
     def _doubt(self, reconstruction: Tensor) -> Tensor:
-        """(b, 1, h, w) -> (b,): how unreal it looks. The panel speaks once training has ended;
-        until then, each epoch for itself."""
+        """(b, 1, h, w) -> (b,): how unreal it looks."""
         statistics = self.config.score_statistics
-        now: Tensor = -self.discriminator(reconstruction, statistics).mean(1)
-        if self.panel is None:
-            return now
-        return torch.where(self.panel.fitted, self.panel(reconstruction, statistics), now)
+        if self.panel is not None:
+            doubt: Tensor = self.panel(reconstruction, statistics)
+            return doubt
+        logits: Tensor = self.discriminator(reconstruction, statistics)
+        return -logits.mean(1)
 
     def _pooled_features(self, reconstruction: Tensor) -> Tensor:
         """(b, 1, h, w) -> (b, 2c): mean and spread of each channel that the discriminator sees."""

@@ -13,7 +13,6 @@ class Panel(nn.Module):
     judges."""
 
     kept: Tensor
-    fitted: Tensor
     mean: Tensor
     spread: Tensor
 
@@ -22,7 +21,6 @@ class Panel(nn.Module):
         self.sittings = sittings
         self.discriminator = Discriminator(size, width, judges * sittings).requires_grad_(False)
         self.register_buffer("kept", torch.zeros((), dtype=torch.long))
-        self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
         self.register_buffer("mean", torch.zeros(judges * sittings))
         self.register_buffer("spread", torch.ones(judges * sittings))
 
@@ -48,4 +46,3 @@ class Panel(nn.Module):
         spread, mean = torch.std_mean(logits, 0, correction=0)
         self.mean.copy_(mean)
         self.spread.copy_(torch.where(spread > 0, spread, 1.0))
-        self.fitted.fill_(True)
