@@ -195,6 +195,7 @@ _WHO: dict[str, Column] = {
     "Seeds": lambda line: str(len(line.seeds)),
 }
 _COSTS: dict[str, Column] = {
+    "Image (px)": lambda line: str(line.results[0]["recipe"]["method"]["size"]),
     "Steps run / published": _steps,
     "Training (s)": lambda line: f"{line.over_seeds('seconds', 'training').mean:.0f}",
     "Scoring (ms)": lambda line: f"{1000 * line.scoring.mean:.2f}",
