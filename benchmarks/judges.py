@@ -122,6 +122,7 @@ class Bench:
         scores = {
             "shifted": np.mean([self._over(self._doubt, one) for one in moved], 0),
             "image": self._over(self._doubt, images).double().numpy(),
+            "error": (images - reconstructions).square().mean((1, 2, 3)).double().numpy(),
             "features": self._over(
                 lambda x: gaussian.distance(self.method._pooled_features(x)[:, None])[:, 0],
                 reconstructions,
@@ -177,6 +178,8 @@ def rules(raw: Mapping[str, Array], known: Mapping[str, Array], first: int) -> d
         "the last snapshot, four shifts": z["shifted"][-1],
         "each snapshot, of the image itself": z["image"][first:].mean(0),
         "each snapshot, distance of features": z["features"][first:].mean(0),
+        "each snapshot, squared error": z["error"][first:].mean(0),
+        "each snapshot, and squared error": own.mean(0) + z["error"][first:].mean(0),
     }
 
 
