@@ -48,6 +48,7 @@ from squid.train.step import REPLAYED, Form, Step, make_step
 
 Row = dict[str, Any]
 IMAGES = Path(os.environ.get("SQUID_SHARED", "../shared")) / "data" / "zhanglab_originals"
+ROUNDS = 3
 REFERENCE = {
     "conv_bias": True,
     "forwards": "separate",
@@ -271,22 +272,33 @@ def memory(device: Device) -> list[Row]:
 
 def files(device: Device) -> list[Row]:
     """JPEG files from disk: what all cores decode, processes apart and with nothing else to do,
-    against scoring the same files."""
+    against scoring the same files. Medians of rounds: the cores' own speed changes with time."""
     originals = sorted(IMAGES.rglob("*.jpeg"))
     if not originals:
         return [{"skipped": f"no .jpeg file under {IMAGES}"}]
-    paths = (originals * 200)[: 8192 if device == "cuda" else 128]
+    cuda = device == "cuda"
+    paths = (originals * 200)[: 4096 if cuda else 128]
     detector = _untrained(device)
     detector.score(paths[:1])
-    detector.score(paths[: BATCH_SIZE[device]])
+    detector.score(paths if cuda else paths[: BATCH_SIZE[device]])  # prepares for long lists
     with ProcessPoolExecutor(cores(), get_context("spawn")) as pool:
         list(pool.map(_decode, paths[: 4 * cores()], chunksize=1))  # starts them
-        decoding = rate(lambda: list(pool.map(_decode, paths, chunksize=8)), len(paths))
-    rows = [("decoded by processes", decoding)]
-    rows += [("decoded ahead by threads", rate(lambda: list(stream(paths, 128, 256)), len(paths)))]
-    rows += [("decoded and scored", rate(lambda: detector.score(paths), len(paths)))]
+        works: dict[str, Callable[[], object]] = {
+            "decoded by processes": lambda: list(pool.map(_decode, paths, chunksize=8)),
+            "decoded ahead by threads": lambda: list(stream(paths, 128, 256, pinned=cuda)),
+            "decoded and scored": lambda: detector.score(paths),
+        }
+        rounds = [[rate(work, len(paths)) for work in works.values()] for _ in range(ROUNDS)]
     return [
-        {"work": work, "files_per_second": speed, "share": speed / decoding} for work, speed in rows
+        {
+            "work": work,
+            "files_per_second": statistics.median(speeds),
+            "share": statistics.median(
+                s / alone for s, (alone, *_) in zip(speeds, rounds, strict=True)
+            ),
+            "rounds": [round(speed) for speed in speeds],
+        }
+        for work, speeds in zip(works, zip(*rounds, strict=True), strict=True)
     ]
 
 

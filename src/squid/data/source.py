@@ -1,6 +1,7 @@
 """What a user hands over to be looked at: files, folders or arrays."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +13,15 @@ from torch import Tensor
 from squid.data.base import Progress
 from squid.data.image import resize
 from squid.data.listing import image_files
-from squid.data.stream import Chunk, OnError, read_many, stream
+from squid.data.stream import Chunk, OnError, cores, read_many, stream
 from squid.errors import DataError
 
 Images = str | Path | Sequence[str | Path] | NDArray[np.generic] | Tensor
 """A file, a folder, several files, or pixels: (h, w), (n, h, w) or (n, 1, h, w), uint8 or float in
 [0, 1]."""
+
+ASKED = 64
+"""Paths that a thread looks up at once."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +45,12 @@ class Opened:
     def __len__(self) -> int:
         return len(self.sources)
 
-    def chunks(self, batch_size: int, on_error: OnError) -> Iterator[Chunk]:
-        """In order; files are decoded ahead."""
+    def chunks(
+        self, batch_size: int, on_error: OnError, *, pinned: bool = False
+    ) -> Iterator[Chunk]:
+        """In order; files are decoded ahead, into `pinned` memory where a GPU will copy it."""
         if not isinstance(self.content, Tensor):
-            yield from stream(self.content, self.size, batch_size, on_error=on_error)
+            yield from stream(self.content, self.size, batch_size, on_error=on_error, pinned=pinned)
             return
         for start in range(0, len(self.content), batch_size):
             part = self.content[start : start + batch_size]
@@ -75,8 +81,9 @@ def read_images(
 def list_files(images: Sequence[str | Path]) -> list[Path]:
     """Files as they are given, folders opened."""
     paths: list[Path] = []
-    for place in map(Path, images):
-        if place.is_file():  # first: an archive has far more files than folders
+    places = [Path(image) for image in images]
+    for place, is_file in zip(places, _are_files(places), strict=True):
+        if is_file:
             paths.append(place)
         elif place.is_dir():
             found = image_files(place)
@@ -86,6 +93,14 @@ def list_files(images: Sequence[str | Path]) -> list[Path]:
         else:
             raise DataError(f"There is no file or folder {place}.")
     return paths
+
+
+def _are_files(places: Sequence[Path]) -> Iterator[bool]:
+    """Asked by several threads: where an archive lies on a server, each answer takes a while."""
+    parts = (places[start : start + ASKED] for start in range(0, len(places), ASKED))
+    with ThreadPoolExecutor(cores()) as pool:
+        for answers in pool.map(lambda part: [place.is_file() for place in part], parts):
+            yield from answers
 
 
 def _as_bytes(pixels: Tensor, size: int) -> Tensor:

@@ -7,9 +7,8 @@ so threads keep all cores busy, and need neither start-up time nor a second copy
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -74,17 +73,27 @@ def read_many(
 
 
 def stream(
-    paths: Sequence[Path], size: int, batch_size: int, *, on_error: OnError = "raise"
+    paths: Sequence[Path],
+    size: int,
+    batch_size: int,
+    *,
+    on_error: OnError = "raise",
+    pinned: bool = False,
 ) -> Iterator[Chunk]:
     """All files in order, `batch_size` to a chunk, less those that are skipped.
 
-    However many files there are, at most `AHEAD` chunks are held beside the one just given.
+    However many files there are, at most `AHEAD` chunks are held beside the one just given. Pixels
+    are `pinned` where a GPU will copy them.
     """
     pool = ThreadPoolExecutor(cores(), thread_name_prefix="decode")
+    begun: deque[_Begun] = deque()
     try:
-        reads = _ahead(pool, paths, size, limit=AHEAD * batch_size)
         for start in range(0, len(paths), batch_size):
-            yield _chunk(start, list(islice(reads, batch_size)), size, on_error)
+            begun.append(_Begun(pool, paths[start : start + batch_size], start, size, pinned))
+            if len(begun) > AHEAD:
+                yield begun.popleft().finish(on_error)
+        while begun:
+            yield begun.popleft().finish(on_error)
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -95,43 +104,44 @@ def cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def _ahead(
-    pool: ThreadPoolExecutor, paths: Sequence[Path], size: int, limit: int
-) -> Iterator[Tensor | DataError]:
-    """Results in order; never more than `limit` of them are under way or waiting."""
-    waiting: deque[Future[list[Tensor | DataError]]] = deque()
-    for start in range(0, len(paths), FILES_PER_TASK):
-        waiting.append(pool.submit(_read_some, paths[start : start + FILES_PER_TASK], size))
-        if len(waiting) * FILES_PER_TASK > limit:
-            yield from waiting.popleft().result()
-    while waiting:
-        yield from waiting.popleft().result()
+class _Begun:
+    """A chunk whose files are being decoded.
+
+    Threads put each image where it belongs: one joining them afterwards would keep the decoders
+    from the cores, all the more as torch copies with as many threads as there are.
+    """
+
+    def __init__(
+        self, pool: ThreadPoolExecutor, paths: Sequence[Path], start: int, size: int, pinned: bool
+    ) -> None:
+        self._start, self._paths = start, paths
+        self._pixels = torch.empty(len(paths), 1, size, size, dtype=torch.uint8, pin_memory=pinned)
+        self._readings = [
+            pool.submit(self._read, slice(first, first + FILES_PER_TASK))
+            for first in range(0, len(paths), FILES_PER_TASK)
+        ]
+
+    def _read(self, part: slice) -> list[DataError | None]:
+        """What was wrong with each file of a part."""
+        return list(map(_read_into, self._pixels[part], self._paths[part]))
+
+    def finish(self, on_error: OnError) -> Chunk:
+        errors = [error for reading in self._readings for error in reading.result()]
+        kept = [i for i, error in enumerate(errors) if error is None]
+        skipped = [(self._start + i, error) for i, error in enumerate(errors) if error is not None]
+        if skipped and on_error == "raise":
+            raise skipped[0][1]
+        return Chunk(
+            self._pixels[kept] if skipped else self._pixels,
+            tuple(self._start + i for i in kept),
+            tuple((place, str(error)) for place, error in skipped),
+        )
 
 
-def _read_some(paths: Sequence[Path], size: int) -> list[Tensor | DataError]:
-    return [_read(path, size) for path in paths]
-
-
-def _read(path: Path, size: int) -> Tensor | DataError:
+def _read_into(pixels: Tensor, path: Path) -> DataError | None:
+    """What was wrong with the file, if anything; its `pixels` are (1, size, size) uint8."""
     try:
-        return read_resized(path, size)
+        pixels.copy_(read_resized(path, pixels.shape[-1]))
     except DataError as error:
         return error
-
-
-def _chunk(
-    start: int, results: Sequence[Tensor | DataError], size: int, on_error: OnError
-) -> Chunk:
-    images: list[Tensor] = []
-    places: list[int] = []
-    skipped: list[tuple[int, str]] = []
-    for place, result in enumerate(results, start):
-        if isinstance(result, Tensor):
-            images.append(result)
-            places.append(place)
-        elif on_error == "raise":
-            raise result
-        else:
-            skipped.append((place, str(result)))
-    pixels = torch.stack(images) if images else torch.empty(0, 1, size, size, dtype=torch.uint8)
-    return Chunk(pixels, tuple(places), tuple(skipped))
+    return None
