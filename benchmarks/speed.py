@@ -175,6 +175,28 @@ def scoring(device: Device) -> list[Row]:
     return rows
 
 
+def panel(device: Device) -> Iterator[Row]:
+    """What a panel of discriminators costs beside one, in time and in weights; not compiled."""
+    where = torch.device(device)
+    precision: Precision = "bf16" if device == "cuda" else "float32"
+    alone: dict[int, float] = {}
+    for sittings in (0, 20):
+        method = Squid(SquidConfig(sittings=sittings)).to(where).eval()
+        method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        megabytes = sum(w.nbytes for w in method.state_dict().values()) / 1e6
+        for batch in (1, 256) if device == "cuda" else (1, 16):
+            images = torch.rand(batch, 1, 128, 128, device=where)
+            with (
+                torch.no_grad(),
+                torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"),
+            ):
+                score = Replay(method.score, images) if device == "cuda" else method.score
+                call = partial(score, images)
+                row = _scored(f"{sittings or 1} judging", precision, batch, call, device)
+            ratio = row["ms"] / alone.setdefault(batch, row["ms"])
+            yield {**row, "ratio": ratio, "weights_MB": megabytes}
+
+
 def authors_order() -> Callable[[], object]:
     """One image at a time, NCHW, the teacher run and a graph built."""
     method = Squid(SquidConfig(conv_bias=True)).eval()
@@ -364,6 +386,7 @@ SECTIONS: dict[str, Callable[[Device], Iterable[Row]]] = {
     "floors": lambda device: [floors(device)],
     "step": steps,
     "score": scoring,
+    "panel": panel,
     "files": files,
     "memory": memory,
     "scaling": scaling,
