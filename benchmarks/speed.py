@@ -299,7 +299,7 @@ def files(device: Device) -> list[Row]:
     if not originals:
         return [{"skipped": f"no .jpeg file under {IMAGES}"}]
     cuda = device == "cuda"
-    paths = (originals * 200)[: 4096 if cuda else 128]
+    paths = (originals * 200)[: 6144 if cuda else 128]
     detector = _untrained(device)
     detector.score(paths[:1])
     detector.score(paths if cuda else paths[: BATCH_SIZE[device]])  # prepares for long lists
@@ -307,7 +307,7 @@ def files(device: Device) -> list[Row]:
         list(pool.map(_decode, paths[: 4 * cores()], chunksize=1))  # starts them
         works: dict[str, Callable[[], object]] = {
             "decoded by processes": lambda: list(pool.map(_decode, paths, chunksize=8)),
-            "decoded ahead by threads": lambda: list(stream(paths, 128, 256, pinned=cuda)),
+            "decoded ahead": lambda: list(stream(paths, 128, 256, beside_gpu=cuda)),
             "decoded and scored": lambda: detector.score(paths),
         }
         rounds = [[rate(work, len(paths)) for work in works.values()] for _ in range(ROUNDS)]

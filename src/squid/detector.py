@@ -182,8 +182,8 @@ class Detector:
         sources: list[str] = []
         skipped: list[tuple[str, str]] = []
         self._scoring.prepare(len(opened))
-        batch_size, pinned = BATCH_SIZE[self.device.type], self.device.type == "cuda"
-        for chunk in opened.chunks(batch_size, on_error, pinned=pinned):
+        gpu = self.device.type == "cuda"
+        for chunk in opened.chunks(BATCH_SIZE[self.device.type], on_error, beside_gpu=gpu):
             if len(chunk.pixels):
                 engine = self._scoring.engine(chunk.pixels)
                 scores.append(engine(chunk.pixels))

@@ -1,5 +1,7 @@
 """Files decoded ahead: order, bounds, broken ones."""
 
+import os
+import sys
 import threading
 from pathlib import Path
 
@@ -90,6 +92,48 @@ def test_decodes_while_a_chunk_is_used(files: list[Path], monkeypatch: pytest.Mo
     next(chunks)
     assert second.wait(10)
     chunks.close()
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes for a handful of files."""
+    if sys.platform != "linux":
+        pytest.skip("processes are not begun as copies here")
+    monkeypatch.setattr(streaming, "MANY", 1)
+
+
+@pytest.mark.usefixtures("apart")
+def test_processes_read_what_threads_read(files: list[Path]) -> None:
+    files[5].write_bytes(b"not a picture")
+    ours, theirs = (
+        list(stream(files, SIZE, 4, on_error="skip", beside_gpu=gpu)) for gpu in (False, True)
+    )
+    assert [chunk.places for chunk in ours] == [chunk.places for chunk in theirs]
+    assert [chunk.skipped for chunk in ours] == [chunk.skipped for chunk in theirs]
+    for a, b in zip(ours, theirs, strict=True):
+        assert torch.equal(a.pixels, b.pixels)
+
+
+@pytest.mark.usefixtures("apart")
+def test_long_lists_beside_a_gpu_are_decoded_apart(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sign(path: Path, size: int) -> torch.Tensor:
+        return torch.full((1, size, size), os.getpid() % 251, dtype=torch.uint8)
+
+    monkeypatch.setattr(streaming, "read_resized", sign)
+    here = os.getpid() % 251
+    by_threads = torch.cat([chunk.pixels for chunk in stream(files, SIZE, 4)])
+    assert (by_threads == here).all()
+    by_processes = torch.cat([c.pixels for c in stream(files, SIZE, 4, beside_gpu=True)])
+    assert (by_processes != here).any()
+
+
+@pytest.mark.usefixtures("apart")
+def test_a_killed_process_is_a_sentence(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "read_resized", lambda path, size: os._exit(9))
+    with pytest.raises(DataError, match="killed"):
+        list(stream(files, SIZE, 4, beside_gpu=True))
 
 
 def test_no_files_no_chunks() -> None:

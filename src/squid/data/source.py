@@ -46,11 +46,14 @@ class Opened:
         return len(self.sources)
 
     def chunks(
-        self, batch_size: int, on_error: OnError, *, pinned: bool = False
+        self, batch_size: int, on_error: OnError, *, beside_gpu: bool = False
     ) -> Iterator[Chunk]:
-        """In order; files are decoded ahead, into `pinned` memory where a GPU will copy it."""
+        """In order; files are decoded ahead."""
         if not isinstance(self.content, Tensor):
-            yield from stream(self.content, self.size, batch_size, on_error=on_error, pinned=pinned)
+            files = self.content
+            yield from stream(
+                files, self.size, batch_size, on_error=on_error, beside_gpu=beside_gpu
+            )
             return
         for start in range(0, len(self.content), batch_size):
             part = self.content[start : start + batch_size]

@@ -1,18 +1,26 @@
 """Files decoded ahead of whoever uses them, in order, in bounded memory.
 
 While one chunk is scored, threads decode the next ones. Decoders let go of the interpreter's lock,
-so threads keep all cores busy, and need neither start-up time nor a second copy of an image.
+so threads keep a few cores busy, and need no start-up time. Sixteen wait for each other now and
+then: where a GPU scores an archive, processes decode it.
 """
 
 import os
+import signal
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from squid.data.image import read_resized
@@ -25,7 +33,9 @@ AHEAD = 2
 FILES = 128
 """In a chunk of `read_many`."""
 FILES_PER_TASK = 4
-"""Handed to a thread at once: each handing over holds the interpreter's lock."""
+"""Handed to a decoder at once: each handing over holds the interpreter's lock."""
+MANY = 2048
+"""Files for which it pays to begin processes."""
 
 
 @dataclass(frozen=True)
@@ -78,22 +88,25 @@ def stream(
     batch_size: int,
     *,
     on_error: OnError = "raise",
-    pinned: bool = False,
+    beside_gpu: bool = False,
 ) -> Iterator[Chunk]:
     """All files in order, `batch_size` to a chunk, less those that are skipped.
 
-    However many files there are, at most `AHEAD` chunks are held beside the one just given. Pixels
-    are `pinned` where a GPU will copy them.
+    However many files there are, at most `AHEAD` chunks are held beside the one just given.
+    `beside_gpu`, decoding is all that the cores have to do, and pixels are pinned to be copied.
     """
-    pool = ThreadPoolExecutor(cores(), thread_name_prefix="decode")
+    pinned = beside_gpu and torch.cuda.is_available()
     begun: deque[_Begun] = deque()
+    pool = _decoders(apart=beside_gpu and len(paths) >= MANY)
     try:
         for start in range(0, len(paths), batch_size):
-            begun.append(_Begun(pool, paths[start : start + batch_size], start, size, pinned))
+            begun.append(_Begun(pool, paths[start : start + batch_size], start, size))
             if len(begun) > AHEAD:
-                yield begun.popleft().finish(on_error)
+                yield begun.popleft().finish(on_error, pinned=pinned)
         while begun:
-            yield begun.popleft().finish(on_error)
+            yield begun.popleft().finish(on_error, pinned=pinned)
+    except BrokenProcessPool:
+        raise DataError("A process that decoded files was killed; is there memory left?") from None
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -104,44 +117,52 @@ def cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
+def _decoders(*, apart: bool) -> Executor:
+    """Threads; `apart`, and where processes begin at once as copies of this one, processes."""
+    if not apart or sys.platform != "linux":
+        return ThreadPoolExecutor(cores(), thread_name_prefix="decode")
+    return ProcessPoolExecutor(cores(), get_context("fork"), initializer=_begin_decoding)
+
+
+def _begin_decoding() -> None:
+    """In a process of its own."""
+    torch.set_num_threads(1)  # a copy of a process has none of its threads
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who began it is interrupted, and ends it
+
+
 class _Begun:
-    """A chunk whose files are being decoded.
+    """A chunk whose files are being decoded."""
 
-    Threads put each image where it belongs: one joining them afterwards would keep the decoders
-    from the cores, all the more as torch copies with as many threads as there are.
-    """
-
-    def __init__(
-        self, pool: ThreadPoolExecutor, paths: Sequence[Path], start: int, size: int, pinned: bool
-    ) -> None:
-        self._start, self._paths = start, paths
-        self._pixels = torch.empty(len(paths), 1, size, size, dtype=torch.uint8, pin_memory=pinned)
+    def __init__(self, pool: Executor, paths: Sequence[Path], start: int, size: int) -> None:
+        self._start, self._shape = start, (len(paths), 1, size, size)
         self._readings = [
-            pool.submit(self._read, slice(first, first + FILES_PER_TASK))
+            pool.submit(_read_some, paths[first : first + FILES_PER_TASK], size)
             for first in range(0, len(paths), FILES_PER_TASK)
         ]
 
-    def _read(self, part: slice) -> list[DataError | None]:
-        """What was wrong with each file of a part."""
-        return list(map(_read_into, self._pixels[part], self._paths[part]))
+    def finish(self, on_error: OnError, *, pinned: bool) -> Chunk:
+        pixels = torch.empty(self._shape, dtype=torch.uint8, pin_memory=pinned)
+        places: list[int] = []
+        skipped: list[tuple[int, str]] = []
+        results = chain.from_iterable(reading.result() for reading in self._readings)
+        for place, result in enumerate(results, self._start):
+            if isinstance(result, np.ndarray):
+                pixels.numpy()[len(places)] = result  # by torch it would take all cores' threads
+                places.append(place)
+            elif on_error == "raise":
+                raise result
+            else:
+                skipped.append((place, str(result)))
+        return Chunk(pixels[: len(places)], tuple(places), tuple(skipped))
 
-    def finish(self, on_error: OnError) -> Chunk:
-        errors = [error for reading in self._readings for error in reading.result()]
-        kept = [i for i, error in enumerate(errors) if error is None]
-        skipped = [(self._start + i, error) for i, error in enumerate(errors) if error is not None]
-        if skipped and on_error == "raise":
-            raise skipped[0][1]
-        return Chunk(
-            self._pixels[kept] if skipped else self._pixels,
-            tuple(self._start + i for i in kept),
-            tuple((place, str(error)) for place, error in skipped),
-        )
+
+def _read_some(paths: Sequence[Path], size: int) -> list[NDArray[np.uint8] | DataError]:
+    return [_read(path, size) for path in paths]
 
 
-def _read_into(pixels: Tensor, path: Path) -> DataError | None:
-    """What was wrong with the file, if anything; its `pixels` are (1, size, size) uint8."""
+def _read(path: Path, size: int) -> NDArray[np.uint8] | DataError:
+    """(1, size, size), or what is wrong with the file."""
     try:
-        pixels.copy_(read_resized(path, pixels.shape[-1]))
+        return read_resized(path, size).numpy()
     except DataError as error:
         return error
-    return None
