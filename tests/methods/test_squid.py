@@ -214,7 +214,7 @@ def test_the_panel_holds_judges_of_the_last_two_thirds_of_training():
     config = TrainConfig(augment=False)
     train(method, ImageStore(pixels, "cpu"), config, seed=0, engine=Engine("cpu"), monitor=Quiet())
     assert len(seen) == 5  # epochs 0, 4, 8, 12 and 16: the last three are at least a third in
-    kept = method.panel.discriminator.head.bias.view(3, 2)
+    kept = torch.stack([judge.head.bias for judge in method.panel.discriminators])  # (3, 2)
     assert {tuple(row.tolist()) for row in kept} == {tuple(bias.tolist()) for bias in seen[-3:]}
     scores = method.score(pixels.float() / 255)
     torch.testing.assert_close(scores.mean(), torch.zeros(()), rtol=0, atol=1e-4)

@@ -23,7 +23,7 @@ def test_the_last_ones_judge_in_units_of_their_spread(steps):
     panel, seen = Panel(SIZE, WIDTH, JUDGES, sittings=3), course(steps)
     for discriminator in seen:
         panel.keep(discriminator)
-    panel.fit(panel.discriminator(images(20), "image"))
+    panel.fit(panel.logits(images(20), "image"))
     doubts = []
     for discriminator in seen[-3:]:
         spread, mean = torch.std_mean(discriminator(images(20), "image"), 0, correction=0)
@@ -39,7 +39,7 @@ def test_nothing_in_it_learns():
     assert not any(parameter.requires_grad for parameter in panel.parameters())
     with torch.no_grad():
         kept.head.bias.add_(1.0)
-    assert not torch.equal(panel.discriminator.head.bias[:JUDGES], kept.head.bias)
+    assert not torch.equal(panel.discriminators[0].head.bias, kept.head.bias)
 
 
 def test_an_empty_panel_says_nothing():

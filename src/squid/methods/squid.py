@@ -265,8 +265,7 @@ class Squid(Method):
             seen = torch.cat([self._pooled_features(one) for one in drawn])  # (n, d)
             self.gaussian.fit(seen.mean(0)[None], ledoit_wolf(seen)[None])
         elif self.panel is not None:
-            judges = self.panel.discriminator
-            self.panel.fit(torch.cat([judges(one, statistics) for one in drawn]))
+            self.panel.fit(torch.cat([self.panel.logits(one, statistics) for one in drawn]))
 
     def score(self, images: Tensor) -> Tensor:
         reconstruction = self.reconstruct(images)
