@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from squid.errors import ConfigError
 from squid.methods.base import Method
+from squid.methods.ensemble import Ensemble
 from squid.nn.blur import gaussian_blur
 from squid.nn.discriminator import Discriminator
 
@@ -149,7 +150,8 @@ def _remembers(method: Method) -> bool:
 
 
 def _overrides(method: Method, name: str) -> bool:
-    return getattr(type(method), name) is not getattr(Method, name)
+    able = method.members[0] if isinstance(method, Ensemble) else method
+    return getattr(type(able), name) is not getattr(Method, name)
 
 
 def _cannot(method: Method, kind: str) -> ConfigError:

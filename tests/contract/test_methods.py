@@ -29,6 +29,8 @@ BRIGHT = 0.7
 """Above every normal pixel, yet near mid-gray, which an untrained network draws everywhere."""
 MOST_STEPS = 200
 """Of a training here."""
+TWO = "two members"
+"""Not a method: two trainings of SQUID that score together."""
 
 EVERYWHERE: dict[str, Any] = {
     "size": SIZE, "batch_size": 16, "epochs": 20, "steps": 80, "width": 8, "hidden": 64,
@@ -106,20 +108,22 @@ def stripes(n: int, generator: torch.Generator) -> Tensor:
     return 0.3 + (0.1 + 0.1 * gain) * waves
 
 
-@pytest.fixture(scope="module", params=list(METHODS))
+@pytest.fixture(scope="module", params=[*METHODS, TWO])
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 def small(name: str) -> Method:
     """The method at a size that trains in seconds, with its weights fixed."""
+    members = 2 if name == TWO else 1
+    name = "squid" if name == TWO else name
     fields = METHODS[name].Config.model_fields
     settings = {key: value for key, value in EVERYWHERE.items() if key in fields}
     if "backbone" in fields:
         settings["backbone"] = {"weights": backbone_weights()}
     settings |= SMALL.get(name, {})
     torch.manual_seed(0)
-    return build(METHODS[name].Config.model_validate(settings))
+    return build(METHODS[name].Config.model_validate(settings | {"members": members}))
 
 
 def backbone_weights() -> str:
@@ -154,6 +158,7 @@ def method(fitted: Method) -> Iterator[Method]:
 # -------------------------------------------------------------------- training
 
 
+@pytest.mark.parametrize("name", METHODS)
 def test_builds_from_defaults(name: str) -> None:
     config = METHODS[name].Config()
     with torch.device("meta"):

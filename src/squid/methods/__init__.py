@@ -5,6 +5,7 @@ from squid.errors import ConfigError
 from squid.methods.auto_encoder import AutoEncoder
 from squid.methods.base import Method, MethodConfig
 from squid.methods.cutpaste import CutPaste
+from squid.methods.ensemble import Ensemble
 from squid.methods.f_anogan import FAnogan
 from squid.methods.ganomaly import Ganomaly
 from squid.methods.if2d import If2d
@@ -42,4 +43,7 @@ def build(config: MethodConfig) -> Method:
     """The untrained method that `config` describes."""
     if config.name not in METHODS:
         raise ConfigError(f"There is no method '{config.name}'; {nearest(config.name, METHODS)}")
-    return METHODS[config.name](config)
+    method = METHODS[config.name]
+    if config.members == 1:
+        return method(config)
+    return Ensemble(method(config) for _ in range(config.members))

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from squid.config import Config
@@ -110,6 +111,8 @@ class MethodConfig(Config):
     name: str
     size: int = 128
     """Side of the square input image, in pixels: data is resized to it."""
+    members: Annotated[int, Field(ge=1)] = 1
+    """Trainings, one after the other, that score together: one alone has more whims."""
 
 
 class Method(nn.Module):
@@ -121,9 +124,9 @@ class Method(nn.Module):
     """
 
     Config: ClassVar[type[MethodConfig]]
-    training_only: ClassVar[tuple[str, ...]] = ()
+    training_only: tuple[str, ...] = ()
     """Prefixes of state that scoring does not need (a teacher): kept apart from the model file."""
-    fits_images: ClassVar[bool] = False
+    fits_images: bool = False
     """Whether scoring fits something to each image by gradient descent: no ONNX graph can do so."""
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
@@ -155,7 +158,7 @@ class Method(nn.Module):
 
     def finalize(self, batches: Iterable[Batch]) -> None:
         """Over the training set without augmentation, after the last stage and before a snapshot:
-        Gaussians, nearest-neighbour banks."""
+        Gaussians, nearest-neighbour banks. The batches can be gone through more than once."""
 
     def score(self, images: Tensor) -> Tensor:
         """(b, 1, h, w) -> (b,), higher = more anomalous."""

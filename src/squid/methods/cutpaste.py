@@ -60,7 +60,7 @@ class CutPaste(Method):
     """Score: Mahalanobis distance of the embedding from those of normal images."""
 
     Config: ClassVar[type[MethodConfig]] = CutPasteConfig
-    training_only: ClassVar[tuple[str, ...]] = ("head.",)
+    training_only = ("head.",)
 
     def __init__(self, config: CutPasteConfig) -> None:
         super().__init__()

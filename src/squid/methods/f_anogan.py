@@ -95,7 +95,7 @@ class FAnogan(Method):
     """Generator and critic in the first stage, the encoder in the second."""
 
     Config: ClassVar[type[MethodConfig]] = FAnoganConfig
-    training_only: ClassVar[tuple[str, ...]] = ("critic.head.",)
+    training_only = ("critic.head.",)
 
     def __init__(self, config: FAnoganConfig) -> None:
         super().__init__()

@@ -54,7 +54,7 @@ class Ganomaly(Method):
     """Encoder, decoder and a second encoder; a discriminator whose features must match."""
 
     Config: ClassVar[type[MethodConfig]] = GanomalyConfig
-    training_only: ClassVar[tuple[str, ...]] = ("discriminator",)
+    training_only = ("discriminator",)
     ranks: Ranks = ALONE
 
     discriminator_loss: Tensor

@@ -71,8 +71,8 @@ class If2d(Method):
     """Score: mean cross-entropy of the image's intensity classes under its fitted code."""
 
     Config: ClassVar[type[MethodConfig]] = If2dConfig
-    training_only: ClassVar[tuple[str, ...]] = ("codes", "epoch")
-    fits_images: ClassVar[bool] = True
+    training_only = ("codes", "epoch")
+    fits_images = True
 
     centres: Tensor
     epoch: Tensor

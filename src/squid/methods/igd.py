@@ -102,7 +102,7 @@ class Igd(Method):
     """A frozen backbone, a linear code, a decoder; a critic of images decoded between two codes."""
 
     Config: ClassVar[type[MethodConfig]] = IgdConfig
-    training_only: ClassVar[tuple[str, ...]] = ("critic.",)
+    training_only = ("critic.",)
 
     centre: Tensor
     variance: Tensor

@@ -43,7 +43,7 @@ class Panda(Method):
     """Score: sum of squared distances to the k nearest training features."""
 
     Config: ClassVar[type[MethodConfig]] = PandaConfig
-    training_only: ClassVar[tuple[str, ...]] = ("centre",)
+    training_only = ("centre",)
 
     centre: Tensor
     bank: Tensor

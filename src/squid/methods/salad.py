@@ -62,7 +62,7 @@ class Salad(Method):
     """SALAD-style: encoder and generator translate; a critic on either side judges."""
 
     Config: ClassVar[type[MethodConfig]] = SaladConfig
-    training_only: ClassVar[tuple[str, ...]] = ("image_critic.", "code_critic.")
+    training_only = ("image_critic.", "code_critic.")
     ranks: Ranks = ALONE
 
     centre: Tensor

@@ -58,7 +58,7 @@ class Squid(Method):
     """The method of the paper, with a switch for each of its parts."""
 
     Config: ClassVar[type[MethodConfig]] = SquidConfig
-    training_only: ClassVar[tuple[str, ...]] = ("teacher.",)
+    training_only = ("teacher.",)
 
     encoder: Encoder
 

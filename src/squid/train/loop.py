@@ -7,7 +7,7 @@ later is handed to it as one state.
 import math
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -191,7 +191,7 @@ class _StageTrainer:
         if self.stage.prepare is not None and due and fresh:
             self.method.eval()
             with torch.no_grad():
-                self.stage.prepare(_batches(self.store, self.stage.batch_size))
+                self.stage.prepare(_Batches(self.store, self.stage.batch_size))
 
     def _epoch(self, epoch: int, start: int, totals: dict[str, float]) -> None:
         self.method.train()
@@ -323,9 +323,16 @@ def _fit_to(method: Method, store: ImageStore) -> None:
     """What is left to fit in closed form, when the gradients have done their part."""
     method.eval()
     with torch.no_grad():
-        method.finalize(_batches(store, 64))
+        method.finalize(_Batches(store, 64))
 
 
-def _batches(store: ImageStore, size: int) -> Iterable[Batch]:
-    for images, index in store.batches(size):
-        yield Batch(images, index, {})
+@dataclass(frozen=True)
+class _Batches:
+    """The training set without augmentation, as often as it is gone through."""
+
+    store: ImageStore
+    size: int
+
+    def __iter__(self) -> Iterator[Batch]:
+        for images, index in self.store.batches(self.size):
+            yield Batch(images, index, {})

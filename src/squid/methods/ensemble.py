@@ -1,0 +1,81 @@
+"""Several trainings of one method that score together."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from squid.methods.base import Batch, Method, NoiseSpec, Stage
+
+
+class Ensemble(Method):
+    """Members are trained one after the other. They differ by chance alone: by the weights they
+    begin with and by what is drawn in their stages. So do their mistakes, which the mean is freer
+    of."""
+
+    mean: Tensor
+    spread: Tensor
+
+    def __init__(self, members: Iterable[Method]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        self.fits_images = self._members[0].fits_images
+        self.training_only = tuple(
+            f"members.{i}.{prefix}"
+            for i, member in enumerate(self._members)
+            for prefix in member.training_only
+        )
+        self.register_buffer("mean", torch.zeros(len(self.members)))
+        self.register_buffer("spread", torch.ones(len(self.members)))
+
+    @property
+    def _members(self) -> list[Method]:
+        return [member for member in self.members if isinstance(member, Method)]
+
+    def begin(self, images: int) -> None:
+        for member in self._members:
+            member.begin(images)
+
+    def noise(self, b: int) -> dict[str, NoiseSpec]:
+        """The same for all: one of them is trained at a time."""
+        return dict(self._members[0].noise(b))
+
+    def stages(self) -> tuple[Stage, ...]:
+        return tuple(
+            replace(stage, name=f"{stage.name} {number}")
+            for number, member in enumerate(self._members, 1)
+            for stage in member.stages()
+        )
+
+    def finalize(self, batches: Iterable[Batch]) -> None:
+        for member in self._members:
+            member.finalize(batches)
+        scores = torch.cat([self._scores(batch.images) for batch in batches])  # (n, members)
+        spread, mean = torch.std_mean(scores, 0, correction=0)
+        self.mean.copy_(mean)
+        self.spread.copy_(torch.where(spread > 0, spread, 1.0))
+
+    def score(self, images: Tensor) -> Tensor:
+        """The mean of the members' scores, each in units of its spread over training images."""
+        return ((self._scores(images) - self.mean) / self.spread).mean(1)
+
+    def _scores(self, images: Tensor) -> Tensor:
+        """(b, 1, h, w) -> (b, members)."""
+        return torch.stack([member.score(images) for member in self._members], 1)
+
+    def heatmap(self, images: Tensor) -> Tensor | None:
+        return _mean(member.heatmap(images) for member in self._members)
+
+    def reconstruct(self, images: Tensor) -> Tensor | None:
+        return _mean(member.reconstruct(images) for member in self._members)
+
+
+def _mean(parts: Iterable[Tensor | None]) -> Tensor | None:
+    """None where a part is."""
+    there = []
+    for part in parts:
+        if part is None:
+            return None
+        there.append(part)
+    return torch.stack(there).mean(0)

@@ -1,0 +1,103 @@
+"""Several trainings of one method, as one. What every method promises is in the contract."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from squid import explain
+from squid.config import parse
+from squid.data.cache import ImageStore
+from squid.data.folder import Folder
+from squid.errors import ConfigError
+from squid.experiments import Quiet
+from squid.export import OnnxScorer, can_export, export_onnx
+from squid.methods import build
+from squid.methods.auto_encoder import AutoEncoder, AutoEncoderConfig
+from squid.methods.base import Method
+from squid.methods.ensemble import Ensemble
+from squid.recipe import Recipe
+from squid.run import Run
+from squid.train import Engine, TrainConfig, train
+
+SMALL = {"name": "auto_encoder", "size": 32, "channels": (8, 8), "latent": 4, "epochs": 2}
+
+
+def config(**more: object) -> AutoEncoderConfig:
+    return AutoEncoderConfig.model_validate(SMALL | {"batch_size": 8} | more)
+
+
+@pytest.fixture(scope="module")
+def images() -> torch.Tensor:
+    return torch.rand(24, 1, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def three(images: torch.Tensor) -> Method:
+    torch.manual_seed(0)
+    method = build(config(members=3))
+    store = ImageStore((255 * images).to(torch.uint8), "cpu")
+    engine, settings = Engine("cpu"), TrainConfig(augment=False)
+    train(method, store, settings, seed=0, engine=engine, monitor=Quiet())
+    return method
+
+
+def test_one_member_is_the_method_itself() -> None:
+    assert isinstance(build(config()), AutoEncoder)
+
+
+def test_no_member_is_refused() -> None:
+    with pytest.raises(ConfigError, match="members"):
+        parse(AutoEncoderConfig, SMALL | {"members": 0}, "here")
+
+
+def test_members_are_trained_in_turn_and_differ(three: Method) -> None:
+    assert isinstance(three, Ensemble)
+    assert [stage.name for stage in three.stages()] == ["train 1", "train 2", "train 3"]
+    weights = [next(member.parameters()) for member in three.members]
+    assert not torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[1], weights[2])
+
+
+@torch.no_grad()
+def test_scores_are_the_mean_in_units_of_each_members_spread(
+    three: Method, images: torch.Tensor
+) -> None:
+    assert isinstance(three, Ensemble)
+    seen = (255 * images).to(torch.uint8).float() / 255
+    apart = torch.stack([member.score(seen) for member in three.members], 1)  # (n, 3)
+    units = (apart - apart.mean(0)) / apart.std(0, correction=0)
+    torch.testing.assert_close(three.score(seen), units.mean(1), rtol=1e-3, atol=1e-3)
+    drawn = torch.stack([member.reconstruct(seen) for member in three.members])
+    torch.testing.assert_close(three.reconstruct(seen), drawn.mean(0))
+
+
+def test_heatmaps_are_those_of_its_members(three: Method, images: torch.Tensor) -> None:
+    assert explain.kinds(three) == explain.kinds(three.members[0])
+    assert explain.explain(three, images[:2], "residual").shape == (2, 32, 32)
+
+
+def test_a_run_folder_holds_all_members(
+    three: Method, images: torch.Tensor, tmp_path: Path
+) -> None:
+    recipe = Recipe(data=Folder(root=tmp_path), method=config(members=3))
+    run = Run.create(tmp_path / "run", recipe)
+    run.save_method(three)
+    again = run.load_method()
+    with torch.no_grad():
+        torch.testing.assert_close(again.score(images), three.score(images))
+
+
+def test_what_only_training_needs_is_left_out_of_the_model_file() -> None:
+    recipe = {"name": "squid", "size": 32, "width": 8, "depth": 3, "members": 2}
+    method = build(Recipe(data=Folder(root=Path()), method=recipe).method)
+    assert method.training_only == ("members.0.teacher.", "members.1.teacher.")
+
+
+@pytest.mark.skipif(not can_export(), reason="onnx is not installed")
+def test_is_exported_as_one_graph(three: Method, images: torch.Tensor, tmp_path: Path) -> None:
+    export_onnx(three, tmp_path / "three.onnx", size=32)
+    with torch.no_grad():
+        expected = three.score(images)
+    scores = OnnxScorer(tmp_path / "three.onnx").score(images)
+    torch.testing.assert_close(scores, expected, rtol=1e-3, atol=1e-3)
