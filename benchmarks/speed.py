@@ -35,6 +35,7 @@ from squid.data.image import read_resized
 from squid.data.stream import cores, stream
 from squid.detector import UNCALIBRATED, Detector
 from squid.export import OnnxScorer, export_onnx
+from squid.methods import build
 from squid.methods.base import Stage
 from squid.methods.squid import Drawing, Squid
 from squid.methods.squid_config import SquidConfig
@@ -56,6 +57,11 @@ REFERENCE = {
     "topk": "authors",
 }
 """The authors' order of work: two generator forwards, teacher always on."""
+DEPLOYABLE: dict[str, Row] = {
+    "one": {},
+    "a panel of twenty": {"sittings": 20},
+    "three, half as wide, panels of eight": {"members": 3, "width": 16, "sittings": 8},
+}
 
 
 def seconds(call: Callable[[], object], device: torch.device, repeats: int = 20) -> float:
@@ -175,24 +181,23 @@ def scoring(device: Device) -> list[Row]:
     return rows
 
 
-def panel(device: Device) -> Iterator[Row]:
-    """What a panel of discriminators costs beside one, in time and in weights; not compiled."""
+def deployable(device: Device) -> Iterator[Row]:
+    """What steadier scores cost beside one model's, in time and in weights; not compiled."""
     where = torch.device(device)
     precision: Precision = "bf16" if device == "cuda" else "float32"
     alone: dict[int, float] = {}
-    for sittings in (0, 20):
-        method = Squid(SquidConfig(sittings=sittings)).to(where).eval()
+    for name, change in DEPLOYABLE.items():
+        method = build(SquidConfig.model_validate(change)).to(where).eval()
         method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        megabytes = sum(w.nbytes for w in method.state_dict().values()) / 1e6
+        state = method.state_dict().items()
+        needed = [value for key, value in state if not key.startswith(method.training_only)]
+        megabytes = sum(value.nbytes for value in needed) / 1e6
         for batch in (1, 256) if device == "cuda" else (1, 16):
             images = torch.rand(batch, 1, 128, 128, device=where)
-            with (
-                torch.no_grad(),
-                torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"),
-            ):
+            half = torch.autocast(device, torch.bfloat16, enabled=precision == "bf16")
+            with torch.no_grad(), half:
                 score = Replay(method.score, images) if device == "cuda" else method.score
-                call = partial(score, images)
-                row = _scored(f"{sittings or 1} judging", precision, batch, call, device)
+                row = _scored(name, precision, batch, partial(score, images), device)
             ratio = row["ms"] / alone.setdefault(batch, row["ms"])
             yield {**row, "ratio": ratio, "weights_MB": megabytes}
 
@@ -386,7 +391,7 @@ SECTIONS: dict[str, Callable[[Device], Iterable[Row]]] = {
     "floors": lambda device: [floors(device)],
     "step": steps,
     "score": scoring,
-    "panel": panel,
+    "deployable": deployable,
     "files": files,
     "memory": memory,
     "scaling": scaling,
