@@ -8,9 +8,13 @@ import torch
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
+from squid.data.folder import Folder
 from squid.data.splits import Splits
-from squid.detector import Detector
+from squid.detector import UNCALIBRATED, Detector
+from squid.methods import build
+from squid.methods.squid_config import SquidConfig
 from squid.nn.memory import MemoryQueue
+from squid.recipe import Recipe
 from squid.report.figures import Curve, Example, roc, score_histogram, sheet
 from squid.report.html import Html, tag
 from squid.report.memories import effective_slots, embed, watch
@@ -121,6 +125,17 @@ def test_a_chart_has_a_light_and_a_dark_face(tmp_path: Path) -> None:
     again = (tmp_path / "empty.svg").read_bytes()
     chart.save(tmp_path)
     assert (tmp_path / "empty.svg").read_bytes() == again
+
+
+def test_memories_of_members_are_told_apart() -> None:
+    config = SquidConfig(size=32, width=8, depth=3, slots=8, matrix_slots=8, heads=2, members=2)
+    recipe = Recipe(data=Folder(root=Path()), method=config)
+    detector = Detector(build(config), UNCALIBRATED, recipe, device="cpu")
+    pixels = torch.randint(0, 256, (4, 1, 32, 32), dtype=torch.uint8)
+    names = [memory.name for memory in watch(detector, pixels)]
+    assert names[0] == "In-painting block, member 1"
+    assert names[-1] == "Student memory 1, member 2"
+    assert len(set(names)) == len(names) == 4
 
 
 def test_watching_memories_counts_reads_and_changes_nothing(trained: Path, splits: Splits) -> None:

@@ -68,6 +68,9 @@ def _keeper(kept: list[Tensor]) -> Callable[[torch.nn.Module, tuple[Tensor, ...]
 
 def _name(path: str) -> str:
     """`student.memories.0.memory` -> "Student memory 1"."""
+    if path.startswith("members."):
+        _, number, own = path.split(".", 2)
+        return f"{_name(own)}, member {int(number) + 1}"
     if path.startswith("inpainting."):
         return "In-painting block"
     numbers = [str(int(part) + 1) for part in path.split(".") if part.isdigit()]
