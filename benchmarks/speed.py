@@ -60,7 +60,7 @@ REFERENCE = {
 DEPLOYABLE: dict[str, Row] = {
     "one": {},
     "a panel of twenty": {"sittings": 20},
-    "three, half as wide, panels of eight": {"members": 3, "width": 16, "sittings": 8},
+    "two, half as wide, panels of twelve": {"members": 2, "width": 16, "sittings": 12},
 }
 
 

@@ -6,6 +6,7 @@ from torch import nn
 from squid.nn.conv import (
     BatchNorm,
     doubled_by_slices,
+    normalised_each,
     to_one_channel,
     upsample2,
     weighed_channels,
@@ -75,6 +76,16 @@ def test_image_statistics_are_those_of_a_batch_of_one_and_leave_no_trace():
         assert torch.equal(value, before[key])
     alone = torch.cat([norm(image[None], "batch") for image in x])
     torch.testing.assert_close(together, alone)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_normalisation_of_each_image_written_out_is_the_librarys(dtype: torch.dtype):
+    x = (3 * torch.randn(4, 3, 5, 7) + torch.randn(4, 3, 1, 1)).to(dtype)
+    weight, bias = torch.randn(2, 3)
+    expected = F.instance_norm(x.float(), weight=weight, bias=bias).to(dtype)
+    found = normalised_each(x.to(memory_format=torch.channels_last), weight, bias, eps=1e-5)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(found, expected)
 
 
 def test_mode_decides_between_batch_and_running_statistics():
