@@ -97,6 +97,21 @@ def test_weights_come_back_and_the_teacher_stays_apart(recipe, tmp_path):
     assert not loaded.training
 
 
+def test_what_half_precision_holds_takes_half_the_space(recipe, tmp_path):
+    """The features in a memory, after a bf16 training; weights keep every digit."""
+    run, method = Run.create(tmp_path / "run", recipe), new_method(recipe)
+    run.save_method(method)
+    before = (run.path / "model.safetensors").stat().st_size
+    slots = method.inpainting.memory.slots
+    slots.copy_(slots.bfloat16())
+    run.save_method(method)
+    after = (run.path / "model.safetensors").stat().st_size
+    assert before - after == pytest.approx(slots.nbytes / 2, abs=64)
+    loaded = run.load_method().inpainting.memory.slots
+    assert loaded.dtype == torch.float32
+    assert torch.equal(loaded, slots)
+
+
 @pytest.mark.parametrize("setting", ["method.inpainting=none", "method.width=8"])
 def test_weights_of_another_recipe_are_refused(recipe, tmp_path, setting):
     run = Run.create(tmp_path / "run", recipe)

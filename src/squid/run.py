@@ -29,6 +29,7 @@ from squid.data.splits import Splits
 from squid.errors import RunError
 from squid.methods import build
 from squid.methods.base import Method
+from squid.nn.conv import at_least_float32
 from squid.recipe import Recipe, read_recipe
 from squid.train.loop import Epoch, State
 from squid.version import __version__
@@ -112,7 +113,7 @@ class Run:
         if not path.is_file():
             raise RunError(f"{self.path} holds no trained model yet; finish it with --resume.")
         method = build(self.recipe.method)
-        state = load_file(path)
+        state = {name: at_least_float32(t) for name, t in load_file(path).items()}
         method.to(next((t.dtype for t in state.values() if t.is_floating_point()), torch.float32))
         method.restore(state)
         return method.eval()
@@ -241,8 +242,16 @@ class Run:
 
     def _save_tensors(self, name: str, tensors: dict[str, Tensor]) -> None:
         partial = self.path / f"{name}.part"
-        save_file(tensors, partial)
+        save_file({name: _narrowed(t) for name, t in tensors.items()}, partial)
         os.replace(partial, self.path / name)
+
+
+def _narrowed(values: Tensor) -> Tensor:
+    """In half the bytes where that loses nothing: features of a bf16 training are such."""
+    if values.dtype != torch.float32:
+        return values
+    half = values.to(torch.bfloat16)
+    return half if torch.equal(half.float(), values) else values
 
 
 def describe_environment(recipe: Recipe, splits: Splits, device: torch.device) -> dict[str, Any]:
