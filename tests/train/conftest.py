@@ -78,13 +78,13 @@ def trained(make, store):
     """trained(...): the method after a training on the CPU."""
 
     def trained(method=None, *, monitor=None, seed=0, state=None, **config):
-        method = method or make(seed=seed)
+        method, settings = method or make(seed=seed), TrainConfig(**config)
         train(
             method,
             store,
-            TrainConfig(**config),
+            settings,
             seed=seed,
-            engine=Engine("cpu"),
+            engine=Engine("cpu", precision=settings.precision),
             monitor=monitor or Watcher(),
             state=state,
         )

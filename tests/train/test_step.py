@@ -61,6 +61,19 @@ def test_working_weights_are_what_autocast_would_compute_with(make, store, monke
         torch.testing.assert_close(value, cast.state_dict()[name], rtol=1e-5, atol=1e-7)
 
 
+def test_a_bf16_training_leaves_the_weights_it_computed_with(trained, store, watcher):
+    with_digits, without = trained(precision="bf16", monitor=watcher), trained(precision="bf16")
+    with_digits.restore(watcher.states[-1]["method"])
+    conv, linear = without.encoder.enter.enter[0].weight, without.inpainting.layer.mix.query.weight
+    for weight in (conv, linear):
+        assert torch.equal(weight, weight.bfloat16().float())
+    assert not torch.equal(conv, with_digits.encoder.enter.enter[0].weight)
+    images = store.pixels[:4].float() / 255
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        drawn = with_digits.eval().reconstruct(images)
+        torch.testing.assert_close(without.reconstruct(images), drawn, rtol=0, atol=0)
+
+
 def test_a_step_works_with_weights_that_were_changed_between_epochs(make, store):
     method = make()
     engine = Engine("cpu", precision="bf16")

@@ -24,6 +24,7 @@ from squid.train.engine import Engine
 from squid.train.interrupts import Interrupted, interrupts
 from squid.train.optimizers import rate, restore_optimizer, set_rate
 from squid.train.step import Step, join_ranks, make_step, pick_form
+from squid.train.working import keep_working_precision
 
 State = dict[str, Any]
 """Everything a training needs to go on: stage, epoch, step, weights, optimisers, sums of losses."""
@@ -129,6 +130,8 @@ def train(
                 trainer.run(begin, state["optimizers"])
             else:
                 trainer.run(_Cursor(number))
+    if engine.precision == "bf16":
+        keep_working_precision(method)
     _fit_to(method, store)
 
 

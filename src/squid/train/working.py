@@ -1,7 +1,7 @@
-"""bf16 copies of the convolutions' float32 weights, with which a mixed-precision step computes.
+"""The bf16 weights with which a mixed-precision step computes, beside the float32 ones that learn.
 
-Autocast would cast every weight in every pass, and every gradient back, in a small kernel each. The
-copies are the same numbers, all cast at once after an update.
+Autocast would cast every weight in every pass, and every gradient back, in a small kernel each.
+`WorkingWeights` are the same numbers, all cast at once after an update.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,6 +47,16 @@ class WorkingWeights:
         finally:
             for module, name, parameter in self._places:
                 module._parameters[name] = parameter
+
+
+@torch.no_grad()
+def keep_working_precision(method: nn.Module) -> None:
+    """After a training: its products were computed with bf16 weights, and digits beyond those
+    served the optimiser only. Without them a run folder takes half the space."""
+    kinds = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)
+    for module in method.modules():
+        if isinstance(module, kinds):
+            module.weight.copy_(module.weight.bfloat16())
 
 
 def widened(gradients: Sequence[Tensor]) -> list[Tensor]:
