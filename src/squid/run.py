@@ -242,7 +242,7 @@ class Run:
 
     def _save_tensors(self, name: str, tensors: dict[str, Tensor]) -> None:
         partial = self.path / f"{name}.part"
-        save_file({name: _narrowed(t) for name, t in tensors.items()}, partial)
+        save_file({key: _narrowed(t) for key, t in tensors.items()}, partial)
         os.replace(partial, self.path / name)
 
 

@@ -1,0 +1,72 @@
+"""How alike do trainings of one setting rank the test images?
+
+    python benchmarks/agreement.py RESULT.json... [--out FOLDER]
+
+Nothing is trained, and agreement needs no label: what trainings agree on is not the whim of one.
+Beside it stand the correlations of means of two trainings with those of two others, and, with
+labels, the AUC of such means.
+"""
+
+import argparse
+import json
+from collections.abc import Iterable
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+from speed import provenance
+
+from squid.benchmark.summary import Spread
+from squid.metrics import auc
+
+Array = NDArray[np.float64]
+
+
+def agreement(pairs: Iterable[tuple[Array, Array]]) -> float | None:
+    """Mean rank correlation; None where there is no pair."""
+    found = [float(spearmanr(one, other).statistic) for one, other in pairs]
+    return sum(found) / len(found) if found else None
+
+
+def compare(scores: Array, labels: NDArray[np.int64]) -> dict[str, Any]:
+    """Of the (trainings, n) scores of one protocol."""
+    pairs = list(combinations(range(len(scores)), 2))
+    means = {pair: scores[list(pair)].mean(0) for pair in pairs}
+    apart = [(a, b) for a, b in combinations(pairs, 2) if not set(a) & set(b)]
+    auc_of_two = Spread.of(100 * auc(mean, labels) for mean in means.values())
+    return {
+        "all": agreement((scores[i], scores[j]) for i, j in pairs),
+        "healthy": agreement((scores[i][labels == 0], scores[j][labels == 0]) for i, j in pairs),
+        "means of two": agreement((means[a], means[b]) for a, b in apart),
+        "AUC of means of two": f"{auc_of_two:.2f}",
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args()
+    results = [json.loads(path.read_text()) for path in options.results]
+    if len(results) < 2:
+        parser.error("two results at least.")
+    if len({(result["fingerprint"], result["row"]) for result in results}) > 1:
+        parser.error("the results are of different splits or rows.")
+    labels = np.array(results[0]["scores"]["label"])
+    protocols = [name for name in results[0]["scores"] if name != "label"]
+    found = {
+        name: compare(np.array([result["scores"][name] for result in results]), labels)
+        for name in protocols
+    }
+    summary = {**provenance("cpu"), "seeds": [result["seed"] for result in results], **found}
+    for name, row in found.items():
+        print(name, row)
+    file = options.out / f"agreement-{results[0]['section']}-{results[0]['row']}.json"
+    file.write_text(json.dumps(summary, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
