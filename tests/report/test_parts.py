@@ -105,8 +105,16 @@ def test_losses_below_zero_are_drawn() -> None:
     assert loss_columns(HISTORY) == ["critic.gap"]
     losses, rates = training_curves(HISTORY).axes
     assert losses.get_yscale() == "symlog"
-    assert losses.lines[0].get_xydata().tolist() == [[1.0, -2.0]]
+    assert losses.lines[0].get_ydata()[0] == -2.0
     assert rates.get_yscale() == "log"
+
+
+def test_no_line_bridges_the_epochs_of_another_stage() -> None:
+    values = ["2.0", "1.0", "", "2.0"]
+    history = [{"rate.critic": "0.1", "critic.gap": value} for value in values]
+    losses, _ = training_curves(history).axes
+    np.testing.assert_array_equal(losses.lines[0].get_ydata(), [2.0, 1.0, np.nan, 2.0])
+    assert losses.get_yscale() == "log"
 
 
 def test_a_chart_has_a_light_and_a_dark_face(tmp_path: Path) -> None:

@@ -77,15 +77,14 @@ def _rates(axes: Axes, history: History) -> None:
 
 
 def _series(history: History, column: str) -> tuple[Array, Array]:
-    """Epochs and values where the column has one; epochs count on over stages."""
+    """Epochs, which count on over stages, and values: not a number where the column has none, so
+    that no line leads from one stage to the next but one."""
     epochs = np.arange(1, len(history) + 1, dtype=np.float64)
-    values = np.array([float(row[column] or "nan") for row in history])
-    known = np.isfinite(values)
-    return epochs[known], values[known]
+    return epochs, np.array([float(row[column] or "nan") for row in history])
 
 
 def _line(axes: Axes, epochs: Array, values: Array, **style: Any) -> None:
-    marker = "o" if len(epochs) < 10 else ""
+    marker = "o" if np.isfinite(values).sum() < 10 else ""
     axes.plot(epochs, values, marker=marker, markersize=4, **style)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
 
@@ -93,6 +92,7 @@ def _line(axes: Axes, epochs: Array, values: Array, **style: Any) -> None:
 def _log_scale(axes: Axes) -> None:
     """Symmetric where a loss may be negative, as a critic's is."""
     values = np.concatenate([np.asarray(line.get_ydata()) for line in axes.lines] or [np.ones(1)])
+    values = values[np.isfinite(values)]
     if (values > 0).all():
         axes.set_yscale("log")
     else:
