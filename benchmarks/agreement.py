@@ -7,15 +7,15 @@ Beside it stand the correlations of means of two trainings with those of two oth
 labels, the AUC of such means.
 """
 
-import argparse
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from saved import read_results, results_parser
 from scipy.stats import spearmanr
 from speed import provenance
 
@@ -41,16 +41,14 @@ def compare(scores: Array, labels: NDArray[np.int64]) -> dict[str, Any]:
         "all": agreement((scores[i], scores[j]) for i, j in pairs),
         "healthy": agreement((scores[i][labels == 0], scores[j][labels == 0]) for i, j in pairs),
         "means of two": agreement((means[a], means[b]) for a, b in apart),
-        "AUC of means of two": f"{auc_of_two:.2f}",
+        "AUC of means of two": asdict(auc_of_two),
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results", type=Path, nargs="+")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser = results_parser(__doc__)
     options = parser.parse_args()
-    results = [json.loads(path.read_text()) for path in options.results]
+    results = read_results(options.results)
     if len(results) < 2:
         parser.error("two results at least.")
     if len({(result["fingerprint"], result["row"]) for result in results}) > 1:
@@ -63,7 +61,9 @@ def main() -> None:
     }
     summary = {**provenance("cpu"), "seeds": [result["seed"] for result in results], **found}
     for name, row in found.items():
-        print(name, row)
+        auc_of_two = Spread(**row["AUC of means of two"])
+        alike = f"{row['all']:.2f} (healthy images {row['healthy']:.2f})"
+        print(f"{name}: two trainings {alike}, AUC of means of two {auc_of_two:.1f}")
     file = options.out / f"agreement-{results[0]['section']}-{results[0]['row']}.json"
     file.write_text(json.dumps(summary, indent=2) + "\n")
 

@@ -7,7 +7,6 @@ images, the healthy and the abnormal ones; and the AUC of the trivial controls o
 validation images, as these are and changed in a few usual ways.
 """
 
-import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 import PIL.Image
 import PIL.ImageOps
 from numpy.typing import NDArray
+from saved import Result, read_results, results_parser
 from scipy.ndimage import gaussian_filter
 from scipy.stats import spearmanr
 from speed import provenance
@@ -56,7 +56,7 @@ CHANGES: dict[str, Callable[[Bytes], Pixels]] = {
 }
 
 
-def followed(result: dict[str, Any], blur: NDArray[np.float64]) -> dict[str, dict[str, float]]:
+def followed(result: Result, blur: NDArray[np.float64]) -> dict[str, dict[str, float]]:
     """By protocol, the correlation over all, healthy and abnormal test images."""
     labels = np.array(result["scores"]["label"])
     groups = {"all": labels >= 0, "healthy": labels == 0, "abnormal": labels == 1}
@@ -83,18 +83,15 @@ def changed_controls(splits: Splits) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results", type=Path, nargs="+")
+    parser = results_parser(__doc__)
     parser.add_argument("--recipe", type=Path, default=Path("recipes/zhanglab.toml"))
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
     recipe = read_recipe(options.recipe)
     splits = recipe.data.load(recipe.method.size)
     pixels = unchanged(splits.test.pixels.flatten(1).numpy())
     blur = minus_sharpness(pixels, pixels)
     summary: dict[str, Any] = {**provenance("cpu"), "follows minus sharpness": {}}
-    for path in options.results:
-        result = json.loads(path.read_text())
+    for path, result in zip(options.results, read_results(options.results), strict=True):
         if result["scores"]["label"] != splits.test.labels.tolist():
             parser.error(f"{path} is of another split.")
         name = f"{result['row']}, seed {result['seed']}"

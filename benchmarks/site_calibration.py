@@ -6,15 +6,15 @@ The threshold for 10 % false alarms is taken from healthy validation images (as 
 and from one half of the healthy test images, a random one 200 times, with the other half judged.
 """
 
-import argparse
 import json
 from dataclasses import asdict
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from saved import Result, read_results, results_parser
+from speed import provenance
 
 from squid.benchmark.summary import Spread
 from squid.calibration import calibrate
@@ -24,13 +24,13 @@ HALVINGS = 200
 PROTOCOL = "snapshots"
 
 
-def elsewhere(result: dict[str, Any]) -> tuple[float, float]:
+def elsewhere(result: Result) -> tuple[float, float]:
     """False alarms and share found by the threshold of validation images."""
     metrics = result["protocols"][PROTOCOL]["normals"]["metrics"]
     return 1 - metrics["specificity"]["value"], metrics["sensitivity"]["value"]
 
 
-def at_the_site(result: dict[str, Any]) -> tuple[float, float]:
+def at_the_site(result: Result) -> tuple[float, float]:
     """The same by thresholds of half of the healthy test images, the mean over halvings."""
     labels, scores = (np.array(result["scores"][key]) for key in ("label", PROTOCOL))
     healthy, anomalous = scores[labels == 0], scores[labels == 1]
@@ -47,13 +47,10 @@ def _halved(healthy: NDArray[np.float64], anomalous: NDArray[np.float64]) -> tup
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results", type=Path, nargs="+")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
-    options = parser.parse_args()
-    results = [json.loads(path.read_text()) for path in options.results]
+    options = results_parser(__doc__).parse_args()
+    results = read_results(options.results)
     summary: dict[str, Any] = {
-        "command": "python benchmarks/site_calibration.py " + " ".join(map(str, options.results)),
+        **provenance("cpu"),
         "commits": [result["commit"] for result in results],
         "rate": RATE,
     }

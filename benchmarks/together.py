@@ -7,14 +7,14 @@ are averaged over all trainings but one, each left out in turn: as many ensemble
 trainings. They overlap, so their spread is less than that of ensembles trained apart.
 """
 
-import argparse
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from saved import read_results, results_parser
+from speed import provenance
 
 from squid.benchmark.summary import SHOWN, Spread
 from squid.metrics import PAPER, evaluate
@@ -33,13 +33,11 @@ def measured(scores: Array, labels: NDArray[np.int64]) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results", type=Path, nargs="+")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser = results_parser(__doc__)
     options = parser.parse_args()
     if len(options.results) < 3:
         parser.error("three results at least: one is left out in turn, and one is no ensemble.")
-    results = [json.loads(path.read_text()) for path in options.results]
+    results = read_results(options.results)
     if len({result["fingerprint"] for result in results}) > 1:
         parser.error("the results are of different splits.")
     labels = np.array(results[0]["scores"]["label"])
@@ -47,7 +45,7 @@ def main() -> None:
     ensembles = [measured(one, labels) for one in without_each(scores)]
     spreads = {name: Spread.of(one[name] for one in ensembles) for name in SHOWN}
     summary: dict[str, Any] = {
-        "command": "python benchmarks/together.py " + " ".join(map(str, options.results)),
+        **provenance("cpu"),
         "commits": [result["commit"] for result in results],
         "seeds": [result["seed"] for result in results],
         "all but one": {name: asdict(spread) for name, spread in spreads.items()},
