@@ -37,6 +37,7 @@ def start(form: str, seed: int, options: argparse.Namespace) -> "subprocess.Pope
     settings = [
         f"seed={seed}",
         f"method.epochs={options.epochs}",
+        "method.sittings=0",
         f"train.snapshot_every={options.every}",
         f"train.step={step}",
         f"train.precision={precision}",

@@ -91,7 +91,8 @@ def test_a_run_folder_holds_all_members(
 def test_what_only_training_needs_is_left_out_of_the_model_file() -> None:
     recipe = {"name": "squid", "size": 32, "width": 8, "depth": 3, "members": 2}
     method = build(Recipe(data=Folder(root=Path()), method=recipe).method)
-    assert method.training_only == ("members.0.teacher.", "members.1.teacher.")
+    alone = ("teacher.", "verdicts.")
+    assert method.training_only == tuple(f"members.{i}.{part}" for i in (0, 1) for part in alone)
 
 
 @pytest.mark.skipif(not can_export(), reason="onnx is not installed")

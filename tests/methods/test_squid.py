@@ -58,7 +58,7 @@ ABLATIONS = [
     {"score_statistics": "running"},
     {"score": "features"},
     {"judges": 3},
-    {"judges": 2, "sittings": 3},
+    {"judges": 2},
     {"discriminator_statistics": "image"},
     {"discriminator_noise": 0.1},
     {"discriminator_noise": 0.1, "queue_update": "generator", "forwards": "separate"},
@@ -206,18 +206,26 @@ def test_deferred_memories_are_filled_in_training_and_read_after_it():
     assert not torch.allclose(method.reconstruct(images), with_memory)
 
 
-def test_the_panel_holds_judges_of_the_last_two_thirds_of_training():
-    method, seen = small(epochs=18, judges=2, sittings=3, batch_size=2), []
-    keep = method.panel.keep
-    method.panel.keep = lambda judges: (seen.append(judges.head.bias.clone()), keep(judges))
-    pixels = torch.randint(0, 256, (4, 1, 32, 32), dtype=torch.uint8)
-    config = TrainConfig(augment=False)
-    train(method, ImageStore(pixels, "cpu"), config, seed=0, engine=Engine("cpu"), monitor=Quiet())
-    assert len(seen) == 5  # epochs 0, 4, 8, 12 and 16: the last three are at least a third in
-    kept = torch.stack([judge.head.bias for judge in method.panel.discriminators])  # (3, 2)
-    assert {tuple(row.tolist()) for row in kept} == {tuple(bias.tolist()) for bias in seen[-3:]}
-    scores = method.score(pixels.float() / 255)
-    torch.testing.assert_close(scores.mean(), torch.zeros(()), rtol=0, atol=1e-4)
+def test_the_judge_settles_on_what_was_said_over_time():
+    method = small(epochs=6, sittings=3, settle_epochs=40, batch_size=4)
+    before, after = [], []
+
+    class Listening(Quiet):
+        def epoch(self, done):
+            if done.stage == "train" and done.epoch == 6:
+                before.append({k: v.clone() for k, v in method.state_dict().items()})
+            if done.stage == "settle":
+                after.append(done.losses["judge.contradiction"])
+
+    pixels = torch.randint(0, 256, (8, 1, 32, 32), dtype=torch.uint8)
+    store, engine = ImageStore(pixels, "cpu"), Engine("cpu")
+    train(method, store, TrainConfig(), seed=0, engine=engine, monitor=Listening())
+    assert method.verdicts.times == 4  # before epochs 2, 4 and 6, and when the generator is done
+    assert after[-1] < 0.1 * after[0]
+    (state,) = before
+    after_all = method.state_dict()
+    changed = {name.split(".")[0] for name in state if not state[name].equal(after_all[name])}
+    assert changed == {"discriminator", "verdicts"}, "the generator is done, statistics and all"
 
 
 def test_a_matrix_is_not_deferred():

@@ -143,6 +143,30 @@ def test_the_batches_of_an_epoch(make, trained, settings, sizes):
     assert seen == sizes
 
 
+def test_a_stage_may_have_its_images_as_they_are(make, trained, store):
+    method, moved = make(sittings=1, settle_epochs=1), {}
+    draw, judge = method._draw, method._judge_loss
+
+    def look(name, batch):
+        as_they_are = store.batch(batch.index)
+        moved.setdefault(name, []).append(not torch.equal(batch.images, as_they_are))
+
+    method._draw = lambda batch, name: (look("train", batch), draw(batch, name))[1]
+    method._judge_loss = lambda batch, shared: (look("settle", batch), judge(batch, shared))[1]
+    trained(method)
+    assert all(moved["train"])
+    assert moved["settle"] == [False] * 3
+
+
+def test_a_training_of_two_stages_goes_on_in_the_second(make, trained, new_watcher):
+    whole = weights(trained(make(sittings=2, settle_epochs=3)))
+    watcher = new_watcher()
+    trained(make(sittings=2, settle_epochs=3), monitor=watcher, save_minutes=0)
+    state = next(s for s in watcher.states if (s["stage"], s["epoch"]) == (1, 2))
+    resumed = trained(make(sittings=2, settle_epochs=3, seed=5), state=state)
+    assert differing(weights(resumed), whole) == []
+
+
 def test_more_images_than_a_batch_are_needed(make, trained):
     with pytest.raises(ConfigError, match=r"13 training images do not fill one batch of 14"):
         trained(make(batch_size=14))

@@ -31,7 +31,9 @@ NAMES = {
     "reference_1000": "the same, 1000 epochs",
     "ours": "SQUID, our setting",
     "ours_1000": "SQUID, our setting, 1000 epochs",
-    "two": "SQUID, our setting, two half as wide",
+    "two": "SQUID, our setting, two trainings",
+    "panel": "SQUID, an earlier setting: twenty discriminators",
+    "narrow": "SQUID, an earlier setting: two half as wide, twelve discriminators each",
 }
 """As the paper writes them; a row of another name keeps it."""
 TITLES = {"auc": "AUC", "accuracy": "Acc", "f1": "F1"}

@@ -91,6 +91,8 @@ class Stage:
     steps: int | None = None
     drop_last: bool = True
     """Whether an incomplete last batch of an epoch is left out."""
+    augmented: bool = True
+    """Whether its images are moved by chance, where the training asks for it."""
     epoch_steps: int | None = None
     """The most steps an epoch has; the images beyond them wait for another epoch's order."""
     shared: Callable[[Batch, frozenset[str]], Shared] | None = None
@@ -102,7 +104,8 @@ class Stage:
     prepare: Callable[[Iterable[Batch]], None] | None = None
     """Before the stage (centres, k-means) ..."""
     every_epochs: int | None = None
-    """... and again every so many epochs. The batches are not augmented and hold no noise."""
+    """... and again every so many epochs. The batches are not augmented and hold no noise; the
+    precision is that of the steps."""
 
 
 class MethodConfig(Config):

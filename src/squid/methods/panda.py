@@ -82,7 +82,7 @@ class Panda(Method):
 
     def _find_centre(self, batches: Iterable[Batch]) -> None:
         """The mean feature under the original weights; it stays while they move."""
-        self.centre.copy_(self._features(batches).mean(0))
+        self.centre.copy_(at_least_float32(self._features(batches)).mean(0))
 
     def _loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         features = at_least_float32(self._embed(batch.images))

@@ -34,13 +34,15 @@ from squid.nn.encoder import Encoder, PooledEncoder, ResidualEncoder
 from squid.nn.gaussian import Gaussian, ledoit_wolf
 from squid.nn.inpainting import InpaintingBlock, shortcut
 from squid.nn.memory import MemoryQueue
-from squid.nn.panel import Panel
 from squid.nn.patches import split
 from squid.nn.ssim import disagreement
+from squid.nn.verdicts import Verdicts, doubts_of, rebatched, views
 
 Maps = list[Tensor]
 Taught = tuple[Tensor, Maps]
 """The teacher's reconstruction, and its features of each level."""
+HEARD_AT_ONCE = 128
+"""Images: batches of training are too small to fill a GPU with drawing alone."""
 
 
 class Drawing(NamedTuple):
@@ -58,7 +60,7 @@ class Squid(Method):
     """The method of the paper, with a switch for each of its parts."""
 
     Config: ClassVar[type[MethodConfig]] = SquidConfig
-    training_only = ("teacher.",)
+    training_only = ("teacher.", "verdicts.")
 
     encoder: Encoder
 
@@ -82,12 +84,15 @@ class Squid(Method):
         )
         self.student = decoder(memories=memories)
         self.teacher = decoder() if config.distillation else None
-        judged = config.size, config.discriminator_width, config.judges
-        self.discriminator = Discriminator(*judged)
-        self.panel = Panel(*judged, config.sittings) if config.sittings else None
+        self.discriminator = Discriminator(config.size, config.discriminator_width, config.judges)
+        self.verdicts = Verdicts(self.discriminator) if config.sittings else None
         self.gaussian = Gaussian() if config.score == "features" else None
 
     # ---------------------------------------------------------------- training
+
+    def begin(self, images: int) -> None:
+        if self.verdicts is not None:
+            self.verdicts.begin(images)
 
     def noise(self, b: int) -> Mapping[str, NoiseSpec]:
         """Per pass: `mask0` of the in-painting block, `mask1` ... of the student's memories, `keep`
@@ -129,30 +134,79 @@ class Squid(Method):
             every=config.generator_every,
             after=None if each_step else commit,
         )
-        return (
-            Stage(
-                name="train",
-                objectives=(discriminator, generator),
-                batch_size=config.batch_size,
-                epochs=config.epochs,
-                drop_last=config.drop_last,
-                epoch_steps=config.epoch_steps,
-                shared=self._shared if config.forwards == "shared" else None,
-                beside=self._taught if config.forwards == "shared" and self.teacher else None,
-                after=commit if each_step else None,
-                prepare=self._sit if self.panel is not None else None,
-                every_epochs=max(1, 2 * config.epochs // (3 * max(1, config.sittings))),
-            ),
+        train = Stage(
+            name="train",
+            objectives=(discriminator, generator),
+            batch_size=config.batch_size,
+            epochs=config.epochs,
+            drop_last=config.drop_last,
+            epoch_steps=config.epoch_steps,
+            shared=self._shared if config.forwards == "shared" else None,
+            beside=self._taught if config.forwards == "shared" and self.teacher else None,
+            after=commit if each_step else None,
+            prepare=self._sit if config.sittings else None,
+            every_epochs=1,
+        )
+        return (train, self._settling()) if config.sittings else (train,)
+
+    def _settling(self) -> Stage:
+        """The generator is done. The discriminator learns to say of its drawings what was said of
+        those before."""
+        config = self.config
+        judge = Objective(
+            name="judge",
+            parameters=tuple(self.discriminator.parameters()),
+            loss=self._judge_loss,
+            optimizer=config.settle,
+            compilable=False,  # the generator draws as in scoring while the rest is in training
+        )
+        return Stage(
+            name="settle",
+            objectives=(judge,),
+            batch_size=config.batch_size,
+            epochs=config.settle_epochs,
+            drop_last=config.drop_last,
+            augmented=False,
+            prepare=self._begin_settling,
         )
 
     def _generator_parameters(self) -> list[nn.Parameter]:
-        judging = ("discriminator.", "panel.")
+        judging = ("discriminator.", "verdicts.")
         return [p for name, p in self.named_parameters() if not name.startswith(judging)]
 
     def _sit(self, batches: Iterable[Batch]) -> None:
-        """At the beginning of every so-manieth epoch."""
-        assert self.panel is not None
-        self.panel.keep(self.discriminator)
+        """At the beginning of each epoch: `sittings` of them are heard."""
+        assert self.verdicts is not None
+        states = self.verdicts.average(self.discriminator)
+        if states % max(1, self.config.epochs // self.config.sittings) == 0:
+            self._hear(batches)
+
+    def _begin_settling(self, batches: Iterable[Batch]) -> None:
+        assert self.verdicts is not None
+        self.discriminator.load_state_dict(self.verdicts.judge.module.state_dict())
+        self._hear(batches)
+
+    def _hear(self, batches: Iterable[Batch]) -> None:
+        assert self.verdicts is not None
+        together = rebatched((batch.images for batch in batches), HEARD_AT_ONCE)
+        drawn = (self._redrawn(images) for images in together)
+        self.verdicts.hear(drawn, self.config.score_statistics)
+
+    def _judge_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
+        assert self.verdicts is not None
+        drawn = self._redrawn(batch.images)
+        doubts = doubts_of(self.discriminator, drawn, self.config.score_statistics)
+        contradiction = self.verdicts.contradiction(doubts, batch.index)
+        return {"contradiction": contradiction.square().mean()}
+
+    def _redrawn(self, images: Tensor) -> Tensor:
+        """(b, 1, h, w) -> (b * v, 1, h, w): the drawing of each view, as in scoring, though the
+        rest may be in training."""
+        for part in (self.encoder, self.inpainting, self.student):
+            if isinstance(part, nn.Module):
+                part.eval()
+        with torch.no_grad():
+            return self.reconstruct(views(images))
 
     def _shared(self, batch: Batch, active: frozenset[str]) -> Shared:
         """Steps that leave the generator alone need no gradients of it."""
@@ -259,13 +313,10 @@ class Squid(Method):
     # ----------------------------------------------------------------- scoring
 
     def finalize(self, batches: Iterable[Batch]) -> None:
-        drawn = (self.reconstruct(batch.images) for batch in batches)
-        statistics = self.config.score_statistics
         if self.gaussian is not None:
+            drawn = (self.reconstruct(batch.images) for batch in batches)
             seen = torch.cat([self._pooled_features(one) for one in drawn])  # (n, d)
             self.gaussian.fit(seen.mean(0)[None], ledoit_wolf(seen)[None])
-        elif self.panel is not None:
-            self.panel.fit(torch.cat([self.panel.logits(one, statistics) for one in drawn]))
 
     def score(self, images: Tensor) -> Tensor:
         reconstruction = self.reconstruct(images)
@@ -282,11 +333,7 @@ class Squid(Method):
 
     def _doubt(self, reconstruction: Tensor) -> Tensor:
         """(b, 1, h, w) -> (b,): how unreal it looks."""
-        statistics = self.config.score_statistics
-        if self.panel is not None:
-            doubt: Tensor = self.panel(reconstruction, statistics)
-            return doubt
-        logits: Tensor = self.discriminator(reconstruction, statistics)
+        logits: Tensor = self.discriminator(reconstruction, self.config.score_statistics)
         return -logits.mean(1)
 
     def _pooled_features(self, reconstruction: Tensor) -> Tensor:

@@ -49,9 +49,6 @@ class SquidConfig(MethodConfig):
     """Channels of the discriminator's first level."""
     judges: Count = 1
     """Discriminators side by side, each with weights of its own; the student faces all of them."""
-    sittings: Annotated[int, Field(ge=0)] = 0
-    """Times, evenly over the last two thirds of training, at which the judges are kept to score
-    together; 0: those of the last epoch score."""
     discriminator_statistics: Literal["batch", "image"] = "batch"
     """How the discriminator normalises in training: by the batch (authors), or by each image
     alone, as it does when scoring."""
@@ -151,6 +148,12 @@ class SquidConfig(MethodConfig):
     discriminator: OptimizerConfig = OptimizerConfig(
         final_lr=2e-5, schedule="cosine", betas=(0.5, 0.999), weight_decay=1e-5
     )
+    sittings: Annotated[int, Field(ge=0)] = 0
+    """Times, evenly over the training, at which the discriminator judges all training images; at
+    its end it learns to say at once what it said over time. 0: the last epoch's scores as it is."""
+    settle_epochs: Count = 10
+    """For which it learns that."""
+    settle: OptimizerConfig = OptimizerConfig(lr=3e-4, final_lr=0.0, schedule="cosine")
     score: Literal["discriminator", "features", "residual", "structure"] = "discriminator"
     """How unreal the reconstruction looks (the paper); how far the discriminator's features of it
     are from those of healthy images; how far it is from the image; or how much it differs in

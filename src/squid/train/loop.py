@@ -157,7 +157,7 @@ class _StageTrainer:
         _check_batch(self.stage, len(store), engine.world)
         self.dice = Dice(
             method,
-            config.augment or None,
+            (config.augment or None) if self.stage.augmented else None,
             seed=seed,
             stage=number,
             images=len(store),
@@ -193,7 +193,7 @@ class _StageTrainer:
         due = epoch == 0 or (every is not None and epoch % every == 0)
         if self.stage.prepare is not None and due and fresh:
             self.method.eval()
-            with torch.no_grad():
+            with torch.no_grad(), self.engine.autocast():
                 self.stage.prepare(_Batches(self.store, self.stage.batch_size))
 
     def _epoch(self, epoch: int, start: int, totals: dict[str, float]) -> None:

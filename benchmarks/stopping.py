@@ -1,0 +1,110 @@
+"""Does it matter when a training stops? The test AUC had the generator been done earlier.
+
+    python benchmarks/stopping.py [--recipe FILE] [--seed 0] [--readings 5] [--set KEY=VALUE ...]
+
+One training; at several epochs of the last fifth of its first stage a copy goes on to the stages
+after it as if that one had ended there. Beside the AUCs stands how alike the copies rank the test
+images, for which no label is needed.
+"""
+
+import argparse
+import copy
+import json
+import time
+from collections.abc import Mapping
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import torch
+from agreement import Array, agreement
+from speed import provenance
+from torch import Tensor
+
+from squid.choices import Device
+from squid.data.cache import ImageStore
+from squid.methods import build
+from squid.methods.base import Method
+from squid.metrics import auc
+from squid.recipe import Recipe, read_recipe
+from squid.train import Engine, train
+from squid.train.loop import Epoch, State
+
+
+class Copyist:
+    """A monitor that keeps the method's state at some epochs of the first stage."""
+
+    def __init__(self, method: Method, readings: int) -> None:
+        first = method.stages()[0]
+        assert first.epochs is not None
+        self.method, self.stage = method, first.name
+        earliest = round(0.8 * first.epochs)
+        self.epochs = {round(e) for e in np.linspace(earliest, first.epochs, readings)}
+        self.states: dict[int, Mapping[str, Tensor]] = {}
+
+    def progress(self, now: Epoch) -> None:
+        print(f"{now.stage} {now.epoch}/{now.epochs}", end="\r", flush=True)
+
+    def epoch(self, done: Epoch) -> None:
+        if done.stage == self.stage and done.epoch in self.epochs:
+            self.states[done.epoch] = copy.deepcopy(self.method.state_dict())
+
+    def snapshot(self, epoch: int) -> None: ...
+
+    def save(self, state: State) -> None: ...
+
+
+def scores(method: Method, images: ImageStore, engine: Engine) -> Array:
+    with torch.no_grad(), engine.autocast():
+        return torch.cat([method.score(i).double() for i, _ in images.batches(256)]).cpu().numpy()
+
+
+def read(recipe: Recipe, seed: int, readings: int, device: Device) -> dict[int, Array]:
+    """Scores of the test images, by the epoch at which the first stage ended."""
+    splits = recipe.data.load(recipe.method.size)
+    engine = Engine(device, precision=recipe.train.precision)
+    store, test = (ImageStore(s.pixels, engine.device) for s in (splits.train, splits.test))
+    settings = recipe.train.model_copy(update={"snapshot_every": None})
+    torch.manual_seed(seed)
+    method = build(recipe.method)
+    copyist = Copyist(method, readings)
+    train(method, store, settings, seed=seed, engine=engine, monitor=copyist)
+    found = {}
+    for epoch, weights in copyist.states.items():
+        state = {"stage": 1, "epoch": 0, "step": 0, "totals": {}, "optimizers": None}
+        after = build(recipe.method)
+        whole = state | {"method": weights}
+        train(after, store, settings, seed=seed, engine=engine, monitor=copyist, state=whole)
+        found[epoch] = scores(after, test, engine)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--recipe", type=Path, default=Path("recipes/zhanglab.toml"))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--readings", type=int, default=5)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args()
+    recipe = read_recipe(options.recipe, options.set)
+    began = time.monotonic()
+    found = read(recipe, options.seed, options.readings, options.device)
+    labels = recipe.data.load(recipe.method.size).test.labels
+    aucs = {epoch: auc(score, labels) for epoch, score in found.items()}
+    alike = agreement(combinations(found.values(), 2))
+    for epoch, value in aucs.items():
+        print(f"stopped after epoch {epoch}: AUC {100 * value:.1f}")
+    spread = max(aucs.values()) - min(aucs.values())
+    print(f"range {100 * spread:.1f}, rank correlation {alike:.3f}")
+    result = provenance(options.device) | {"minutes": (time.monotonic() - began) / 60}
+    result |= {"recipe": recipe.model_dump(mode="json"), "seed": options.seed}
+    result |= {"auc": aucs, "agreement": alike}
+    file = options.out / f"stopping-{options.recipe.stem}-seed-{options.seed}.json"
+    options.out.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
