@@ -225,7 +225,17 @@ def test_the_judge_settles_on_what_was_said_over_time():
     (state,) = before
     after_all = method.state_dict()
     changed = {name.split(".")[0] for name in state if not state[name].equal(after_all[name])}
-    assert changed == {"discriminator", "verdicts"}, "the generator is done, statistics and all"
+    judging = {"discriminator", "verdicts", "witness"}
+    assert changed == judging, "the generator is done, statistics and all"
+
+
+def test_a_witness_is_silent_until_it_has_learned():
+    method = small(sittings=1).eval()
+    images = torch.rand(3, 1, 32, 32)
+    alone = -method.discriminator(method.reconstruct(images), "image")[:, 0]
+    assert torch.equal(method.score(images), alone)
+    torch.nn.init.ones_(method.witness.head.bias)
+    torch.testing.assert_close(method.score(images), alone - 1)
 
 
 def test_a_matrix_is_not_deferred():

@@ -3,7 +3,7 @@
 import torch
 
 from squid.nn.discriminator import Discriminator
-from squid.nn.verdicts import VIEWS, Verdicts, doubts_of, rebatched, views
+from squid.nn.verdicts import VIEWS, Verdicts, by_view, rebatched, views
 
 SIZE, IMAGES = 16, 5
 
@@ -19,7 +19,7 @@ def judge():
 
 
 def doubts(verdicts, drawn):
-    return doubts_of(verdicts.judge, drawn, "image")
+    return by_view(-verdicts.judge(drawn, "image").mean(1))
 
 
 def in_units(doubts):
@@ -46,6 +46,7 @@ def test_a_judge_who_repeats_himself_contradicts_nobody():
     drawn = drawings(0)
     verdicts = heard(drawn, drawn)
     again, index = doubts(verdicts, drawn), torch.tensor([3, 1])
+    verdicts.take_measure(again.split(2))
     same = verdicts.contradiction(again[index], index)
     torch.testing.assert_close(same, torch.zeros(2, VIEWS), rtol=0, atol=1e-5)
     assert verdicts.contradiction(again[index], torch.tensor([0, 2])).abs().min() > 1e-3

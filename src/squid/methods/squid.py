@@ -5,7 +5,8 @@ in-painting block took from memories of normal images; a discriminator tells how
 teacher generator, without memories, guides the student in training only.
 """
 
-from collections.abc import Iterable, Mapping
+import copy
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import ClassVar, NamedTuple
 
@@ -36,7 +37,7 @@ from squid.nn.inpainting import InpaintingBlock, shortcut
 from squid.nn.memory import MemoryQueue
 from squid.nn.patches import split
 from squid.nn.ssim import disagreement
-from squid.nn.verdicts import Verdicts, doubts_of, rebatched, views
+from squid.nn.verdicts import Verdicts, by_view, rebatched, views
 
 Maps = list[Tensor]
 Taught = tuple[Tensor, Maps]
@@ -86,6 +87,7 @@ class Squid(Method):
         self.teacher = decoder() if config.distillation else None
         self.discriminator = Discriminator(config.size, config.discriminator_width, config.judges)
         self.verdicts = Verdicts(self.discriminator) if config.sittings else None
+        self.witness = _silent(self.discriminator) if config.sittings else None
         self.gaussian = Gaussian() if config.score == "features" else None
 
     # ---------------------------------------------------------------- training
@@ -151,11 +153,13 @@ class Squid(Method):
 
     def _settling(self) -> Stage:
         """The generator is done. The discriminator learns to say of its drawings what was said of
-        those before."""
+        those before, together with a witness who sees the image itself: what other generators made
+        of it cannot all be told from one drawing."""
         config = self.config
+        assert self.witness is not None
         judge = Objective(
             name="judge",
-            parameters=tuple(self.discriminator.parameters()),
+            parameters=(*self.discriminator.parameters(), *self.witness.parameters()),
             loss=self._judge_loss,
             optimizer=config.settle,
             compilable=False,  # the generator draws as in scoring while the rest is in training
@@ -171,7 +175,7 @@ class Squid(Method):
         )
 
     def _generator_parameters(self) -> list[nn.Parameter]:
-        judging = ("discriminator.", "verdicts.")
+        judging = ("discriminator.", "verdicts.", "witness.")
         return [p for name, p in self.named_parameters() if not name.startswith(judging)]
 
     def _sit(self, batches: Iterable[Batch]) -> None:
@@ -183,30 +187,36 @@ class Squid(Method):
 
     def _begin_settling(self, batches: Iterable[Batch]) -> None:
         assert self.verdicts is not None
-        self.discriminator.load_state_dict(self.verdicts.judge.module.state_dict())
+        assert self.witness is not None
         self._hear(batches)
+        averaged = self.verdicts.judge.module.state_dict()
+        self.discriminator.load_state_dict(averaged)
+        self.witness.load_state_dict(averaged)
+        with torch.no_grad():
+            self.verdicts.take_measure(map(self._doubts, _together(batches)))
 
     def _hear(self, batches: Iterable[Batch]) -> None:
         assert self.verdicts is not None
-        together = rebatched((batch.images for batch in batches), HEARD_AT_ONCE)
-        drawn = (self._redrawn(images) for images in together)
+        drawn = (self._redrawn(views(images)) for images in _together(batches))
         self.verdicts.hear(drawn, self.config.score_statistics)
 
     def _judge_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         assert self.verdicts is not None
-        drawn = self._redrawn(batch.images)
-        doubts = doubts_of(self.discriminator, drawn, self.config.score_statistics)
-        contradiction = self.verdicts.contradiction(doubts, batch.index)
+        contradiction = self.verdicts.contradiction(self._doubts(batch.images), batch.index)
         return {"contradiction": contradiction.square().mean()}
 
+    def _doubts(self, images: Tensor) -> Tensor:
+        """(b, 1, h, w) -> (b, v): of each view."""
+        seen = views(images)
+        return by_view(self._doubt(seen, self._redrawn(seen)))
+
     def _redrawn(self, images: Tensor) -> Tensor:
-        """(b, 1, h, w) -> (b * v, 1, h, w): the drawing of each view, as in scoring, though the
-        rest may be in training."""
+        """As in scoring, though the rest may be in training."""
         for part in (self.encoder, self.inpainting, self.student):
             if isinstance(part, nn.Module):
                 part.eval()
         with torch.no_grad():
-            return self.reconstruct(views(images))
+            return self.reconstruct(images)
 
     def _shared(self, batch: Batch, active: frozenset[str]) -> Shared:
         """Steps that leave the generator alone need no gradients of it."""
@@ -321,7 +331,7 @@ class Squid(Method):
     def score(self, images: Tensor) -> Tensor:
         reconstruction = self.reconstruct(images)
         if self.config.score == "discriminator":
-            return self._doubt(reconstruction)
+            return self._doubt(images, reconstruction)
         if self.gaussian is not None:
             features = self._pooled_features(reconstruction)
             return self.gaussian.distance(features[:, None])[:, 0]
@@ -331,9 +341,13 @@ class Squid(Method):
         by_position = patches.mean((1, 2, 3)).view(-1, self.config.grid**2)  # (b, p)
         return by_position.amax(1)
 
-    def _doubt(self, reconstruction: Tensor) -> Tensor:
-        """(b, 1, h, w) -> (b,): how unreal it looks."""
-        logits: Tensor = self.discriminator(reconstruction, self.config.score_statistics)
+    def _doubt(self, images: Tensor, reconstruction: Tensor) -> Tensor:
+        """(b, 1, h, w) twice -> (b,): how unreal the drawing looks, and what its image says of
+        that."""
+        statistics = self.config.score_statistics
+        logits: Tensor = self.discriminator(reconstruction, statistics)
+        if self.witness is not None:
+            logits = logits + self.witness(images, statistics)
         return -logits.mean(1)
 
     def _pooled_features(self, reconstruction: Tensor) -> Tensor:
@@ -380,3 +394,15 @@ class Squid(Method):
                 "inpainting = 'none' has no memory to look into; use 'feature' or 'pixel'."
             )
         return self.inpainting
+
+
+def _silent(judge: Discriminator) -> Discriminator:
+    """One like it, who has nothing to say before it has learned to."""
+    witness = copy.deepcopy(judge)
+    nn.init.zeros_(witness.head.weight)
+    nn.init.zeros_(witness.head.bias)
+    return witness
+
+
+def _together(batches: Iterable[Batch]) -> Iterator[Tensor]:
+    return rebatched((batch.images for batch in batches), HEARD_AT_ONCE)

@@ -150,7 +150,8 @@ class SquidConfig(MethodConfig):
     )
     sittings: Annotated[int, Field(ge=0)] = 0
     """Times, evenly over the training, at which the discriminator judges all training images; at
-    its end it learns to say at once what it said over time. 0: the last epoch's scores as it is."""
+    its end it learns to say at once what it said over time, with a witness who sees the image
+    beside its drawing. 0: the last epoch's scores as it is."""
     settle_epochs: Count = 10
     """For which it learns that."""
     settle: OptimizerConfig = OptimizerConfig(lr=3e-4, final_lr=0.0, schedule="cosine")

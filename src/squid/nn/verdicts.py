@@ -19,8 +19,8 @@ VIEWS = 2
 
 class Verdicts(nn.Module):
     """What an averaged judge said of each view of each training image: the mean over the times that
-    it was heard. In both means later ones are heavier. Doubts are counted in units of their spread
-    over the images as they are.
+    it was heard. In both means later ones are heavier. Doubts are counted from their mean over the
+    images as they are, in units of their spread.
     """
 
     said: Tensor
@@ -47,25 +47,38 @@ class Verdicts(nn.Module):
 
     def hear(self, drawn: Iterable[Tensor], statistics: Statistics) -> None:
         """Drawings of all views of all training images, (b * v, 1, h, w) at a time."""
-        doubts = torch.cat([doubts_of(self.judge, one, statistics) for one in drawn])  # (n, v)
-        spread, mean = torch.std_mean(doubts[:, 0], correction=0)
-        self.mean.copy_(mean)
-        self.spread.copy_(torch.where(spread > 0, spread, 1.0))
-        self.said.copy_(later_heavier(self.said, self._in_units(doubts), self.times))
+        doubts = torch.cat([self._doubts(one, statistics) for one in drawn])  # (n, v)
+        self.said.copy_(later_heavier(self.said, _counted(doubts, *_units(doubts)), self.times))
         self.times += 1
 
+    def _doubts(self, drawn: Tensor, statistics: Statistics) -> Tensor:
+        logits: Tensor = self.judge(drawn, statistics)
+        return by_view(-logits.mean(1))
+
+    def take_measure(self, doubts: Iterable[Tensor]) -> None:
+        """Of one who is to learn what was said: by its first doubts of all training images, (b, v)
+        at a time."""
+        mean, spread = _units(torch.cat(list(doubts)))
+        self.mean.copy_(mean)
+        self.spread.copy_(spread)
+
     def contradiction(self, doubts: Tensor, index: Tensor) -> Tensor:
-        """(b, v), (b,) -> (b, v): by how much a judge says something else, in the units of the last
-        time."""
-        return self._in_units(doubts) - self.said[index]
-
-    def _in_units(self, doubts: Tensor) -> Tensor:
-        return (doubts - self.mean) / self.spread
+        """(b, v), (b,) -> (b, v): by how much one whose measure was taken says something else."""
+        return _counted(doubts, self.mean, self.spread) - self.said[index]
 
 
-def doubts_of(judge: nn.Module, drawn: Tensor, statistics: Statistics) -> Tensor:
-    """(b * v, 1, h, w) -> (b, v): how unreal the drawing of each view looks."""
-    return at_least_float32(-judge(drawn, statistics).mean(1)).view(-1, VIEWS)
+def _units(doubts: Tensor) -> tuple[Tensor, Tensor]:
+    spread, mean = torch.std_mean(doubts[:, 0], correction=0)
+    return mean, torch.where(spread > 0, spread, 1.0)
+
+
+def _counted(doubts: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
+    return (doubts - mean) / spread
+
+
+def by_view(doubts: Tensor) -> Tensor:
+    """(b * v,) -> (b, v)."""
+    return at_least_float32(doubts).view(-1, VIEWS)
 
 
 def later_heavier(mean: Tensor, new: Tensor, before: Tensor | int) -> Tensor:
