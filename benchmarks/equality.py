@@ -38,6 +38,7 @@ def start(form: str, seed: int, options: argparse.Namespace) -> "subprocess.Pope
         f"seed={seed}",
         f"method.epochs={options.epochs}",
         "method.sittings=0",
+        "method.members=1",
         f"train.snapshot_every={options.every}",
         f"train.step={step}",
         f"train.precision={precision}",

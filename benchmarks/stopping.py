@@ -2,16 +2,18 @@
 
     python benchmarks/stopping.py [--recipe FILE] [--seed 0] [--readings 5] [--set KEY=VALUE ...]
 
-One training; at several epochs of the last fifth of its first stage a copy goes on to the stages
-after it as if that one had ended there. Beside the AUCs stands how alike the copies rank the test
-images, for which no label is needed.
+At several epochs of the last fifth of a member's first stage a copy goes on to the stages after it
+as if that one had ended there; copies of all members score together. Beside the AUCs stands how
+alike they rank the test images, for which no label is needed.
 """
 
 import argparse
 import copy
 import json
 import time
+from collections import defaultdict
 from collections.abc import Mapping
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 
@@ -29,6 +31,9 @@ from squid.metrics import auc
 from squid.recipe import Recipe, read_recipe
 from squid.train import Engine, train
 from squid.train.loop import Epoch, State
+
+SEEDS_APART = 100
+"""Of one member from the next."""
 
 
 class Copyist:
@@ -59,24 +64,34 @@ def scores(method: Method, images: ImageStore, engine: Engine) -> Array:
         return torch.cat([method.score(i).double() for i, _ in images.batches(256)]).cpu().numpy()
 
 
+def in_units_of_training(
+    method: Method, test: ImageStore, store: ImageStore, engine: Engine
+) -> Array:
+    seen = scores(method, store, engine)
+    return np.asarray((scores(method, test, engine) - seen.mean()) / seen.std())
+
+
 def read(recipe: Recipe, seed: int, readings: int, device: Device) -> dict[int, Array]:
     """Scores of the test images, by the epoch at which the first stage ended."""
-    splits = recipe.data.load(recipe.method.size)
+    config = recipe.method.model_copy(update={"members": 1})
+    splits = recipe.data.load(config.size)
     engine = Engine(device, precision=recipe.train.precision)
     store, test = (ImageStore(s.pixels, engine.device) for s in (splits.train, splits.test))
     settings = recipe.train.model_copy(update={"snapshot_every": None})
-    torch.manual_seed(seed)
-    method = build(recipe.method)
-    copyist = Copyist(method, readings)
-    train(method, store, settings, seed=seed, engine=engine, monitor=copyist)
-    found = {}
-    for epoch, weights in copyist.states.items():
-        state = {"stage": 1, "epoch": 0, "step": 0, "totals": {}, "optimizers": None}
-        after = build(recipe.method)
-        whole = state | {"method": weights}
-        train(after, store, settings, seed=seed, engine=engine, monitor=copyist, state=whole)
-        found[epoch] = scores(after, test, engine)
-    return found
+    run = partial(train, store=store, config=settings, engine=engine)
+    found: dict[int, list[Array]] = defaultdict(list)
+    for number in range(recipe.method.members):
+        own = seed + SEEDS_APART * number
+        torch.manual_seed(own)
+        method = build(config)
+        copyist = Copyist(method, readings)
+        run(method, seed=own, monitor=copyist)
+        for epoch, weights in copyist.states.items():
+            state = {"stage": 1, "epoch": 0, "step": 0, "totals": {}, "optimizers": None}
+            after = build(config)
+            run(after, seed=own, monitor=copyist, state=state | {"method": weights})
+            found[epoch].append(in_units_of_training(after, test, store, engine))
+    return {epoch: np.mean(members, 0) for epoch, members in found.items()}
 
 
 def main() -> None:
@@ -91,6 +106,7 @@ def main() -> None:
     recipe = read_recipe(options.recipe, options.set)
     began = time.monotonic()
     found = read(recipe, options.seed, options.readings, options.device)
+    print()
     labels = recipe.data.load(recipe.method.size).test.labels
     aucs = {epoch: auc(score, labels) for epoch, score in found.items()}
     alike = agreement(combinations(found.values(), 2))

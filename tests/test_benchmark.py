@@ -185,14 +185,14 @@ def test_the_papers_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_row_may_be_a_recipe(tmp_path: Path) -> None:
     plan = plan_benchmark(ROOT / "recipes" / "accuracy.toml", tmp_path, data=["zhanglab"], seeds=1)
-    reference, longer, ours, two, long = (cell.recipe for cell in plan.cells)
+    reference, longer, ours, one, long = (cell.recipe for cell in plan.cells)
     released = read_recipe(ROOT / "recipes" / "zhanglab-reference.toml")
     assert reference.method == released.method
     assert reference.calibration == released.calibration
     assert longer.method == released.method.model_copy(update={"epochs": 1000})
     assert ours.method == read_recipe(ROOT / "recipes" / "zhanglab.toml").method
-    assert two.method == ours.method.model_copy(update={"members": 2})
-    assert long.method == ours.method.model_copy(update={"epochs": 1000, "sittings": 0})
+    assert one.method == ours.method.model_copy(update={"members": 1})
+    assert long.method == one.method.model_copy(update={"epochs": 1000, "sittings": 0})
     for cell in plan.cells:
         assert published("zhanglab", cell.row) == published("zhanglab", "squid")
 

@@ -3,7 +3,7 @@
 Nothing here changes a method, and each image is explained on its own, whatever its batch.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,7 @@ HEATMAPS: dict[str, Callable[..., Tensor]] = {
 
 def kinds(method: Method) -> tuple[str, ...]:
     """The heatmaps that a method can give, its own first."""
+    method = _members(method)[0]
     draws = _overrides(method, "reconstruct")
     able = {
         "gradcam": draws and isinstance(getattr(method, "discriminator", None), Discriminator),
@@ -81,11 +82,13 @@ def kinds(method: Method) -> tuple[str, ...]:
 
 
 def explain(method: Method, images: Tensor, kind: str, **options: Any) -> Tensor:
-    """(b, 1, h, w) -> (b, h, w): a heatmap of `HEATMAPS`, with that function's own options."""
+    """(b, 1, h, w) -> (b, h, w): a heatmap of `HEATMAPS`, with that function's own options. That of
+    an ensemble is the mean of its members'."""
     if kind not in kinds(method):
         raise _cannot(method, kind)
     with torch.no_grad():
-        return HEATMAPS[kind](method, images, **options).detach()
+        maps = [HEATMAPS[kind](one, images, **options) for one in _members(method)]
+    return torch.stack(maps).mean(0).detach()
 
 
 def shared_scale(
@@ -150,8 +153,11 @@ def _remembers(method: Method) -> bool:
 
 
 def _overrides(method: Method, name: str) -> bool:
-    able = method.members[0] if isinstance(method, Ensemble) else method
-    return getattr(type(able), name) is not getattr(Method, name)
+    return getattr(type(method), name) is not getattr(Method, name)
+
+
+def _members(method: Method) -> Sequence[Method]:
+    return method.members if isinstance(method, Ensemble) else [method]
 
 
 def _cannot(method: Method, kind: str) -> ConfigError:

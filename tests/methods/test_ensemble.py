@@ -74,7 +74,19 @@ def test_scores_are_the_mean_in_units_of_each_members_spread(
 
 def test_heatmaps_are_those_of_its_members(three: Method, images: torch.Tensor) -> None:
     assert explain.kinds(three) == explain.kinds(three.members[0])
-    assert explain.explain(three, images[:2], "residual").shape == (2, 32, 32)
+    apart = [explain.explain(member, images[:2], "residual") for member in three.members]
+    together = explain.explain(three, images[:2], "residual")  # (2, 32, 32)
+    torch.testing.assert_close(together, torch.stack(apart).mean(0))
+
+
+def test_a_judge_and_a_memory_are_looked_into_in_every_member() -> None:
+    settings = {"name": "squid", "size": 32, "width": 8, "depth": 3, "members": 2}
+    method = build(Recipe(data=Folder(root=Path()), method=settings).method).eval()
+    images = torch.rand(2, 1, 32, 32, generator=torch.Generator().manual_seed(0))
+    for kind in ("gradcam", "memory"):
+        apart = [explain.explain(member, images, kind) for member in method.members]
+        assert not torch.allclose(*apart)
+        torch.testing.assert_close(explain.explain(method, images, kind), sum(apart) / 2)
 
 
 def test_a_run_folder_holds_all_members(

@@ -30,8 +30,8 @@ NAMES = {
     "reference": "SQUID, the authors' setting",
     "reference_1000": "the same, 1000 epochs",
     "ours": "SQUID, our setting",
-    "ours_1000": "SQUID, our setting, 1000 epochs",
-    "two": "SQUID, our setting, two trainings",
+    "one": "SQUID, our setting, one training",
+    "ours_1000": "SQUID, an earlier setting: one training of 1000 epochs",
     "panel": "SQUID, an earlier setting: twenty discriminators",
     "narrow": "SQUID, an earlier setting: two half as wide, twelve discriminators each",
 }

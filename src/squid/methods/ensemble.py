@@ -1,7 +1,8 @@
 """Several trainings of one method that score together."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -14,42 +15,39 @@ class Ensemble(Method):
     begin with and by what is drawn in their stages. So do their mistakes, which the mean is freer
     of."""
 
+    members: Sequence[Method]
     mean: Tensor
     spread: Tensor
 
     def __init__(self, members: Iterable[Method]) -> None:
         super().__init__()
-        self.members = nn.ModuleList(members)
-        self.fits_images = self._members[0].fits_images
+        self.members = cast("Sequence[Method]", nn.ModuleList(members))
+        self.fits_images = self.members[0].fits_images
         self.training_only = tuple(
             f"members.{i}.{prefix}"
-            for i, member in enumerate(self._members)
+            for i, member in enumerate(self.members)
             for prefix in member.training_only
         )
         self.register_buffer("mean", torch.zeros(len(self.members)))
         self.register_buffer("spread", torch.ones(len(self.members)))
 
-    @property
-    def _members(self) -> list[Method]:
-        return [member for member in self.members if isinstance(member, Method)]
-
     def begin(self, images: int) -> None:
-        for member in self._members:
+        for member in self.members:
             member.begin(images)
 
     def noise(self, b: int) -> dict[str, NoiseSpec]:
         """The same for all: one of them is trained at a time."""
-        return dict(self._members[0].noise(b))
+        return dict(self.members[0].noise(b))
 
     def stages(self) -> tuple[Stage, ...]:
         return tuple(
             replace(stage, name=f"{stage.name} {number}")
-            for number, member in enumerate(self._members, 1)
+            for number, member in enumerate(self.members, 1)
             for stage in member.stages()
         )
 
     def finalize(self, batches: Iterable[Batch]) -> None:
-        for member in self._members:
+        for member in self.members:
             member.finalize(batches)
         scores = torch.cat([self._scores(batch.images) for batch in batches])  # (n, members)
         spread, mean = torch.std_mean(scores, 0, correction=0)
@@ -62,13 +60,13 @@ class Ensemble(Method):
 
     def _scores(self, images: Tensor) -> Tensor:
         """(b, 1, h, w) -> (b, members)."""
-        return torch.stack([member.score(images) for member in self._members], 1)
+        return torch.stack([member.score(images) for member in self.members], 1)
 
     def heatmap(self, images: Tensor) -> Tensor | None:
-        return _mean(member.heatmap(images) for member in self._members)
+        return _mean(member.heatmap(images) for member in self.members)
 
     def reconstruct(self, images: Tensor) -> Tensor | None:
-        return _mean(member.reconstruct(images) for member in self._members)
+        return _mean(member.reconstruct(images) for member in self.members)
 
 
 def _mean(parts: Iterable[Tensor | None]) -> Tensor | None:
