@@ -1,4 +1,4 @@
-"""ZhangLab from the command line: two epochs at width 4, then every verb that uses the run."""
+"""ZhangLab from the command line: two short epochs at width 4, then all verbs that need the run."""
 
 import json
 import os
@@ -21,8 +21,10 @@ SMALL = (
     "method.slots=50",
     "method.matrix_slots=50",
     "method.epochs=2",
+    "method.epoch_steps=20",
+    "method.settle_epochs=1",
     "train.precision=float32",
-    "train.snapshot_every=2",
+    "train.snapshot_every=1",
 )
 
 
