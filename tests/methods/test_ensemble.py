@@ -103,7 +103,7 @@ def test_a_run_folder_holds_all_members(
 def test_what_only_training_needs_is_left_out_of_the_model_file() -> None:
     recipe = {"name": "squid", "size": 32, "width": 8, "depth": 3, "members": 2}
     method = build(Recipe(data=Folder(root=Path()), method=recipe).method)
-    alone = ("teacher.", "verdicts.")
+    alone = ("teacher.", "opinions.")
     assert method.training_only == tuple(f"members.{i}.{part}" for i in (0, 1) for part in alone)
 
 

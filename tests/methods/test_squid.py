@@ -220,12 +220,12 @@ def test_the_judge_settles_on_what_was_said_over_time():
     pixels = torch.randint(0, 256, (8, 1, 32, 32), dtype=torch.uint8)
     store, engine = ImageStore(pixels, "cpu"), Engine("cpu")
     train(method, store, TrainConfig(), seed=0, engine=engine, monitor=Listening())
-    assert method.verdicts.times == 4  # before epochs 2, 4 and 6, and when the generator is done
+    assert method.opinions.times == 4  # before epochs 2, 4 and 6, and when the generator is done
     assert after[-1] < 0.1 * after[0]
     (state,) = before
     after_all = method.state_dict()
     changed = {name.split(".")[0] for name in state if not state[name].equal(after_all[name])}
-    judging = {"discriminator", "verdicts", "witness"}
+    judging = {"discriminator", "opinions", "witness"}
     assert changed == judging, "the generator is done, statistics and all"
 
 

@@ -145,14 +145,24 @@ def test_the_batches_of_an_epoch(make, trained, settings, sizes):
 
 def test_a_stage_may_have_its_images_as_they_are(make, trained, store):
     method, moved = make(sittings=1, settle_epochs=1), {}
-    draw, judge = method._draw, method._judge_loss
+    draw, stages = method._draw, method.stages
 
     def look(name, batch):
         as_they_are = store.batch(batch.index)
         moved.setdefault(name, []).append(not torch.equal(batch.images, as_they_are))
 
+    def watched():
+        train, settle = stages()
+        (judge,) = settle.objectives
+
+        def loss(batch, shared):
+            look("settle", batch)
+            return judge.loss(batch, shared)
+
+        return train, replace(settle, objectives=(replace(judge, loss=loss),))
+
     method._draw = lambda batch, name: (look("train", batch), draw(batch, name))[1]
-    method._judge_loss = lambda batch, shared: (look("settle", batch), judge(batch, shared))[1]
+    method.stages = watched
     trained(method)
     assert all(moved["train"])
     assert moved["settle"] == [False] * 3

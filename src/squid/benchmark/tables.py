@@ -31,7 +31,7 @@ NAMES = {
     "reference_1000": "the same, 1000 epochs",
     "ours": "SQUID, our setting",
     "one": "SQUID, our setting, one training",
-    "ours_1000": "SQUID, an earlier setting: one training of 1000 epochs",
+    "ours_1000": "SQUID, one training of 1000 epochs, not settled",
     "panel": "SQUID, an earlier setting: twenty discriminators",
     "narrow": "SQUID, an earlier setting: two half as wide, twelve discriminators each",
 }

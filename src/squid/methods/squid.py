@@ -5,8 +5,7 @@ in-painting block took from memories of normal images; a discriminator tells how
 teacher generator, without memories, guides the student in training only.
 """
 
-import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import ClassVar, NamedTuple
 
@@ -27,6 +26,7 @@ from squid.methods.base import (
 )
 from squid.methods.squid_blocks import inpainting_block, student_memories
 from squid.methods.squid_config import SquidConfig
+from squid.methods.squid_settling import Settling, silent_witness
 from squid.nn import losses
 from squid.nn.conv import Statistics, at_least_float32
 from squid.nn.decoder import Decoder
@@ -35,15 +35,13 @@ from squid.nn.encoder import Encoder, PooledEncoder, ResidualEncoder
 from squid.nn.gaussian import Gaussian, ledoit_wolf
 from squid.nn.inpainting import InpaintingBlock, shortcut
 from squid.nn.memory import MemoryQueue
+from squid.nn.opinions import Opinions
 from squid.nn.patches import split
 from squid.nn.ssim import disagreement
-from squid.nn.verdicts import Verdicts, by_view, rebatched, views
 
 Maps = list[Tensor]
 Taught = tuple[Tensor, Maps]
 """The teacher's reconstruction, and its features of each level."""
-HEARD_AT_ONCE = 128
-"""Images: batches of training are too small to fill a GPU with drawing alone."""
 
 
 class Drawing(NamedTuple):
@@ -61,7 +59,7 @@ class Squid(Method):
     """The method of the paper, with a switch for each of its parts."""
 
     Config: ClassVar[type[MethodConfig]] = SquidConfig
-    training_only = ("teacher.", "verdicts.")
+    training_only = ("teacher.", "opinions.")
 
     encoder: Encoder
 
@@ -86,15 +84,15 @@ class Squid(Method):
         self.student = decoder(memories=memories)
         self.teacher = decoder() if config.distillation else None
         self.discriminator = Discriminator(config.size, config.discriminator_width, config.judges)
-        self.verdicts = Verdicts(self.discriminator) if config.sittings else None
-        self.witness = _silent(self.discriminator) if config.sittings else None
+        self.opinions = Opinions(self.discriminator) if config.sittings else None
+        self.witness = silent_witness(self.discriminator) if config.sittings else None
         self.gaussian = Gaussian() if config.score == "features" else None
 
     # ---------------------------------------------------------------- training
 
     def begin(self, images: int) -> None:
-        if self.verdicts is not None:
-            self.verdicts.begin(images)
+        if self.opinions is not None:
+            self.opinions.begin(images)
 
     def noise(self, b: int) -> Mapping[str, NoiseSpec]:
         """Per pass: `mask0` of the in-painting block, `mask1` ... of the student's memories, `keep`
@@ -122,6 +120,7 @@ class Squid(Method):
         config = self.config
         each_step = config.queue_update == "step"
         commit = self._commit if self._queues else None
+        settling = self._settling()
         discriminator = Objective(
             name="discriminator",
             parameters=tuple(self.discriminator.parameters()),
@@ -146,69 +145,20 @@ class Squid(Method):
             shared=self._shared if config.forwards == "shared" else None,
             beside=self._taught if config.forwards == "shared" and self.teacher else None,
             after=commit if each_step else None,
-            prepare=self._sit if config.sittings else None,
+            prepare=settling.sit if settling else None,
             every_epochs=1,
         )
-        return (train, self._settling()) if config.sittings else (train,)
+        return (train, settling.stage()) if settling else (train,)
 
-    def _settling(self) -> Stage:
-        """The generator is done. The discriminator learns to say of its drawings what was said of
-        those before, together with a witness who sees the image itself: what other generators made
-        of it cannot all be told from one drawing."""
-        config = self.config
-        assert self.witness is not None
-        judge = Objective(
-            name="judge",
-            parameters=(*self.discriminator.parameters(), *self.witness.parameters()),
-            loss=self._judge_loss,
-            optimizer=config.settle,
-            compilable=False,  # the generator draws as in scoring while the rest is in training
-        )
-        return Stage(
-            name="settle",
-            objectives=(judge,),
-            batch_size=config.batch_size,
-            epochs=config.settle_epochs,
-            drop_last=config.drop_last,
-            augmented=False,
-            prepare=self._begin_settling,
-        )
+    def _settling(self) -> Settling | None:
+        if self.opinions is None or self.witness is None:
+            return None
+        judges = self.discriminator, self.witness
+        return Settling(self.config, self.opinions, judges, self._redrawn, self._doubt)
 
     def _generator_parameters(self) -> list[nn.Parameter]:
-        judging = ("discriminator.", "verdicts.", "witness.")
+        judging = ("discriminator.", "opinions.", "witness.")
         return [p for name, p in self.named_parameters() if not name.startswith(judging)]
-
-    def _sit(self, batches: Iterable[Batch]) -> None:
-        """At the beginning of each epoch: `sittings` of them are heard."""
-        assert self.verdicts is not None
-        states = self.verdicts.average(self.discriminator)
-        if states % max(1, self.config.epochs // self.config.sittings) == 0:
-            self._hear(batches)
-
-    def _begin_settling(self, batches: Iterable[Batch]) -> None:
-        assert self.verdicts is not None
-        assert self.witness is not None
-        self._hear(batches)
-        averaged = self.verdicts.judge.module.state_dict()
-        self.discriminator.load_state_dict(averaged)
-        self.witness.load_state_dict(averaged)
-        with torch.no_grad():
-            self.verdicts.take_measure(map(self._doubts, _together(batches)))
-
-    def _hear(self, batches: Iterable[Batch]) -> None:
-        assert self.verdicts is not None
-        drawn = (self._redrawn(views(images)) for images in _together(batches))
-        self.verdicts.hear(drawn, self.config.score_statistics)
-
-    def _judge_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
-        assert self.verdicts is not None
-        contradiction = self.verdicts.contradiction(self._doubts(batch.images), batch.index)
-        return {"contradiction": contradiction.square().mean()}
-
-    def _doubts(self, images: Tensor) -> Tensor:
-        """(b, 1, h, w) -> (b, v): of each view."""
-        seen = views(images)
-        return by_view(self._doubt(seen, self._redrawn(seen)))
 
     def _redrawn(self, images: Tensor) -> Tensor:
         """As in scoring, though the rest may be in training."""
@@ -394,15 +344,3 @@ class Squid(Method):
                 "inpainting = 'none' has no memory to look into; use 'feature' or 'pixel'."
             )
         return self.inpainting
-
-
-def _silent(judge: Discriminator) -> Discriminator:
-    """One like it, who has nothing to say before it has learned to."""
-    witness = copy.deepcopy(judge)
-    nn.init.zeros_(witness.head.weight)
-    nn.init.zeros_(witness.head.bias)
-    return witness
-
-
-def _together(batches: Iterable[Batch]) -> Iterator[Tensor]:
-    return rebatched((batch.images for batch in batches), HEARD_AT_ONCE)

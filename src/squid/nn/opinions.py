@@ -17,7 +17,7 @@ from squid.nn.discriminator import Discriminator
 VIEWS = 2
 
 
-class Verdicts(nn.Module):
+class Opinions(nn.Module):
     """What an averaged judge said of each view of each training image: the mean over the times that
     it was heard. In both means later ones are heavier. Doubts are counted from their mean over the
     images as they are, in units of their spread.

@@ -3,7 +3,7 @@
 import torch
 
 from squid.nn.discriminator import Discriminator
-from squid.nn.verdicts import VIEWS, Verdicts, by_view, rebatched, views
+from squid.nn.opinions import VIEWS, Opinions, by_view, rebatched, views
 
 SIZE, IMAGES = 16, 5
 
@@ -18,8 +18,8 @@ def judge():
     return Discriminator(SIZE, 2, 1).requires_grad_(False)
 
 
-def doubts(verdicts, drawn):
-    return by_view(-verdicts.judge(drawn, "image").mean(1))
+def doubts(opinions, drawn):
+    return by_view(-opinions.judge(drawn, "image").mean(1))
 
 
 def in_units(doubts):
@@ -28,28 +28,28 @@ def in_units(doubts):
 
 
 def heard(*sittings):
-    verdicts = Verdicts(judge())
-    verdicts.begin(IMAGES)
+    opinions = Opinions(judge())
+    opinions.begin(IMAGES)
     for drawn in sittings:
-        verdicts.hear(drawn.split(2 * VIEWS), "image")
-    return verdicts
+        opinions.hear(drawn.split(2 * VIEWS), "image")
+    return opinions
 
 
 def test_later_sittings_weigh_more():
     sittings = [drawings(seed) for seed in range(3)]
-    verdicts = heard(*sittings)
-    first, second, third = (in_units(doubts(verdicts, drawn)) for drawn in sittings)
-    torch.testing.assert_close(verdicts.said, (first + 2 * second + 3 * third) / 6)
+    opinions = heard(*sittings)
+    first, second, third = (in_units(doubts(opinions, drawn)) for drawn in sittings)
+    torch.testing.assert_close(opinions.said, (first + 2 * second + 3 * third) / 6)
 
 
 def test_a_judge_who_repeats_himself_contradicts_nobody():
     drawn = drawings(0)
-    verdicts = heard(drawn, drawn)
-    again, index = doubts(verdicts, drawn), torch.tensor([3, 1])
-    verdicts.take_measure(again.split(2))
-    same = verdicts.contradiction(again[index], index)
+    opinions = heard(drawn, drawn)
+    again, index = doubts(opinions, drawn), torch.tensor([3, 1])
+    opinions.take_measure(again.split(2))
+    same = opinions.contradiction(again[index], index)
     torch.testing.assert_close(same, torch.zeros(2, VIEWS), rtol=0, atol=1e-5)
-    assert verdicts.contradiction(again[index], torch.tensor([0, 2])).abs().min() > 1e-3
+    assert opinions.contradiction(again[index], torch.tensor([0, 2])).abs().min() > 1e-3
 
 
 def test_a_judge_who_tells_nothing_apart_divides_by_nothing():
@@ -58,17 +58,17 @@ def test_a_judge_who_tells_nothing_apart_divides_by_nothing():
 
 def test_the_averaged_judge_is_nearer_to_the_later_ones():
     seen = [judge() for _ in range(3)]
-    verdicts = Verdicts(judge())
-    assert [verdicts.average(one) for one in seen] == [1, 2, 3]
+    opinions = Opinions(judge())
+    assert [opinions.average(one) for one in seen] == [1, 2, 3]
     first, second, third = (one.head.bias for one in seen)
     torch.testing.assert_close(
-        verdicts.judge.module.head.bias, (first + 2 * second + 3 * third) / 6
+        opinions.judge.module.head.bias, (first + 2 * second + 3 * third) / 6
     )
 
 
 def test_nothing_in_it_learns():
     discriminator = Discriminator(SIZE, 2, 1)
-    assert not any(p.requires_grad for p in Verdicts(discriminator).parameters())
+    assert not any(p.requires_grad for p in Opinions(discriminator).parameters())
     assert all(p.requires_grad for p in discriminator.parameters())
 
 
