@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from saved import Result, read_results, results_parser
+from saved import Result, read_results, results_parser, steadiest
 from speed import provenance
 
 from squid.benchmark.summary import Spread
@@ -21,18 +21,17 @@ from squid.calibration import calibrate
 
 RATE = 0.1
 HALVINGS = 200
-PROTOCOL = "snapshots"
 
 
 def elsewhere(result: Result) -> tuple[float, float]:
     """False alarms and share found by the threshold of validation images."""
-    metrics = result["protocols"][PROTOCOL]["normals"]["metrics"]
+    metrics = result["protocols"][steadiest(result)]["normals"]["metrics"]
     return 1 - metrics["specificity"]["value"], metrics["sensitivity"]["value"]
 
 
 def at_the_site(result: Result) -> tuple[float, float]:
     """The same by thresholds of half of the healthy test images, the mean over halvings."""
-    labels, scores = (np.array(result["scores"][key]) for key in ("label", PROTOCOL))
+    labels, scores = (np.array(result["scores"][key]) for key in ("label", steadiest(result)))
     healthy, anomalous = scores[labels == 0], scores[labels == 1]
     generator = np.random.default_rng(0)
     shares = [_halved(generator.permutation(healthy), anomalous) for _ in range(HALVINGS)]

@@ -2,9 +2,10 @@
 
     python benchmarks/together.py RESULT.json... [--out FOLDER]
 
-Nothing is trained. The means over snapshots, which are in units of each training's healthy images,
-are averaged over all trainings but one, each left out in turn: as many ensembles as there are
-trainings. They overlap, so their spread is less than that of ensembles trained apart.
+Nothing is trained. Means over snapshots, or else scores of run folders with several members, which
+are both in units of healthy training images, are averaged over all results but one, each left out
+in turn: as many ensembles as there are results. They overlap, so their spread is less than that of
+ensembles trained apart.
 """
 
 import json
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from saved import read_results, results_parser
+from saved import read_results, results_parser, steadiest
 from speed import provenance
 
 from squid.benchmark.summary import SHOWN, Spread
@@ -23,7 +24,7 @@ Array = NDArray[np.float64]
 
 
 def without_each(scores: Array) -> Array:
-    """(trainings, n) -> (trainings, n): the mean of all others."""
+    """(results, n) -> (results, n): the mean of all others."""
     return np.asarray((scores.sum(0) - scores) / (len(scores) - 1))
 
 
@@ -41,7 +42,7 @@ def main() -> None:
     if len({result["fingerprint"] for result in results}) > 1:
         parser.error("the results are of different splits.")
     labels = np.array(results[0]["scores"]["label"])
-    scores = np.array([result["scores"]["snapshots"] for result in results])
+    scores = np.array([result["scores"][steadiest(result)] for result in results])
     ensembles = [measured(one, labels) for one in without_each(scores)]
     spreads = {name: Spread.of(one[name] for one in ensembles) for name in SHOWN}
     summary: dict[str, Any] = {

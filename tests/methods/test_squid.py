@@ -206,8 +206,9 @@ def test_deferred_memories_are_filled_in_training_and_read_after_it():
     assert not torch.allclose(method.reconstruct(images), with_memory)
 
 
-def test_the_judge_settles_on_what_was_said_over_time():
-    method = small(epochs=6, sittings=3, settle_epochs=40, batch_size=4)
+@pytest.mark.parametrize("judges", [1, 2])
+def test_the_judge_settles_on_what_was_said_over_time(judges):
+    method = small(epochs=6, sittings=3, settle_epochs=40, batch_size=4, judges=judges)
     before, after = [], []
 
     class Listening(Quiet):
