@@ -29,6 +29,7 @@ from squid.choices import Device
 from squid.data.splits import NORMAL, Splits
 from squid.detector import Detector, new_method
 from squid.experiments import Quiet
+from squid.methods.base import Method
 from squid.methods.squid import Squid
 from squid.metrics import auc
 from squid.nn.gaussian import Gaussian, ledoit_wolf
@@ -56,7 +57,7 @@ class Album(Quiet):
         self.states: list[State] = []
         self.epochs: list[int] = []
 
-    def snapshot(self, epoch: int) -> None:
+    def snapshot(self, epoch: int, method: Method) -> None:
         self.epochs.append(epoch)
         state = self.method.state_dict()
         self.states.append({name: value.detach().clone() for name, value in state.items()})

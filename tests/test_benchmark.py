@@ -330,6 +330,21 @@ def test_several_snapshots_cost_what_they_all_cost(ran: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_judge_that_settles_is_none_of_its_snapshots(recipe: Path, tmp_path: Path) -> None:
+    settings = ["sittings=1", "settle_epochs=1", "members=2"]
+    changes = ["train.snapshot_every=1", *(f"method.{setting}" for setting in settings)]
+    plan = plan_benchmark(
+        recipe, tmp_path, methods=["squid"], data=["digits"], seeds=1, settings=changes
+    )
+    result = run_cell(plan.cells[0], device="cpu")
+    assert result["snapshots"]["epochs"] == [1, 2]  # one of each member
+    assert result["scores"]["last"] != result["scores"]["snapshots"]
+    wobbles = {line.protocol: line.wobble for line in summarise_results([result])}
+    assert wobbles["last"] is None
+    assert wobbles["snapshots"] is not None
+
+
+@pytest.mark.slow
 def test_the_sheet_shows_what_draws(ran: Path) -> None:
     svg = ElementTree.parse(ran / "figures" / "digitanatomy.svg").getroot()
     assert svg.tag.endswith("svg")
@@ -409,7 +424,7 @@ class Stopper:
 
     def epoch(self, done: object) -> None: ...
 
-    def snapshot(self, epoch: int) -> None:
+    def snapshot(self, epoch: int, method: object) -> None:
         self.epochs = epoch
 
     def save(self, state: dict[str, object]) -> None:

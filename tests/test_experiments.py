@@ -21,7 +21,7 @@ from squid.train import Engine, Interrupted
 class Silent:
     def progress(self, now): ...
     def epoch(self, done): ...
-    def snapshot(self, epoch): ...
+    def snapshot(self, epoch, method): ...
     def save(self, state): ...
 
 
@@ -100,7 +100,7 @@ def test_snapshots_since_the_state_are_made_anew(recipe, tmp_path):
     scores = {"validation": np.zeros((3, 24)), "test": np.zeros((3, 16))}
     run.save_snapshots({"epochs": np.array([1, 2, 3]), **scores})
     method = Squid(recipe.method).eval()
-    Recorder(run, method, splits, recipe, Silent()).snapshot(2)
+    Recorder(run, splits, recipe, Silent()).snapshot(2, method)
     assert run.snapshots["epochs"].tolist() == [1, 2]
     assert run.snapshots["test"][0].any() == np.False_
     assert run.snapshots["test"][1].all()

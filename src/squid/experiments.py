@@ -32,18 +32,15 @@ class Quiet:
 
     def progress(self, now: Epoch) -> None: ...
     def epoch(self, done: Epoch) -> None: ...
-    def snapshot(self, epoch: int) -> None: ...
+    def snapshot(self, epoch: int, method: Method) -> None: ...
     def save(self, state: State) -> None: ...
 
 
 class Recorder:
     """A monitor that writes the run folder, and passes on to another (a progress bar)."""
 
-    def __init__(
-        self, run: Run, method: Method, splits: Splits, recipe: Recipe, beside: Monitor
-    ) -> None:
-        self.run, self.beside = run, beside
-        self._method, self._recipe = method, recipe
+    def __init__(self, run: Run, splits: Splits, recipe: Recipe, beside: Monitor) -> None:
+        self.run, self.beside, self._recipe = run, beside, recipe
         saved = run.snapshots or {}
         self._epochs: list[int] = saved["epochs"].tolist() if saved else []
         self._scores = {name: list(saved.get(name, [])) for name in ("validation", "test")}
@@ -57,13 +54,13 @@ class Recorder:
         self.run.add_history(done)
         self.beside.epoch(done)
 
-    def snapshot(self, epoch: int) -> None:
+    def snapshot(self, epoch: int, method: Method) -> None:
         """Scores of both evaluation splits in standard deviations of the training images' scores.
 
         The test split is scored, not looked at: no choice is made from it.
         """
-        device: Device = "cuda" if next(self._method.parameters()).is_cuda else "cpu"
-        detector = Detector(self._method, UNCALIBRATED, self._recipe, device=device)
+        device: Device = "cuda" if next(method.parameters()).is_cuda else "cpu"
+        detector = Detector(method, UNCALIBRATED, self._recipe, device=device)
         parts = list(self._images.values())
         scored = detector.score(torch.cat(parts))  # in one go: full batches, few shapes
         training, *others = np.split(scored, np.cumsum([len(part) for part in parts])[:-1])
@@ -76,7 +73,7 @@ class Recorder:
         self.run.save_snapshots(
             {"epochs": np.array(self._epochs), **{n: np.stack(s) for n, s in self._scores.items()}}
         )
-        self.beside.snapshot(epoch)
+        self.beside.snapshot(epoch, method)
 
     def save(self, state: State) -> None:
         self.run.save_state(state)
@@ -134,7 +131,7 @@ def _train(
     method = new_method(recipe)
     recorder: Monitor = Quiet()
     if engine.leads:
-        recorder = Recorder(run, method, splits, recipe, monitor)
+        recorder = Recorder(run, splits, recipe, monitor)
         run.save_environment(describe_environment(recipe, splits, engine.device))
     try:
         detector = Detector.fit(

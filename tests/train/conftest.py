@@ -31,15 +31,16 @@ class Watcher:
     """Keeps what it is told; states are copied, because training goes on in the same tensors."""
 
     def __init__(self):
-        self.epochs, self.states, self.snapshots = [], [], []
+        self.epochs, self.states, self.snapshots, self.shown = [], [], [], []
 
     def progress(self, now): ...
 
     def epoch(self, done):
         self.epochs.append(done)
 
-    def snapshot(self, epoch):
+    def snapshot(self, epoch, method):
         self.snapshots.append(epoch)
+        self.shown.append(method)
 
     def save(self, state):
         self.states.append(copy.deepcopy(state))

@@ -46,7 +46,7 @@ class Watcher:
     def epoch(self, done):
         self.losses.append(dict(done.losses))
 
-    def snapshot(self, epoch): ...
+    def snapshot(self, epoch, method): ...
 
     def save(self, state):
         self.saved.append((state["epoch"], state["step"]))

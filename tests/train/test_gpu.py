@@ -36,7 +36,7 @@ def train_captured(method, store, watcher, *, state=None, **config):
 
 def test_snapshots_do_not_disturb_captured_graphs(make, store, new_watcher):
     class Scoring(new_watcher):
-        def snapshot(self, epoch):
+        def snapshot(self, epoch, method):
             detector(watched).score(store.pixels)
 
     watched, alone = make(epochs=8), make(epochs=8)

@@ -191,7 +191,7 @@ def test_a_snapshot_scores_a_fitted_method(make, trained, store):
         def epoch(self, done): ...
         def save(self, state): ...
 
-        def snapshot(self, epoch):
+        def snapshot(self, epoch, method):
             assert not method.training
             with torch.no_grad():
                 scores.append(method.score(store.batch(torch.arange(3))))
@@ -213,6 +213,20 @@ def test_snapshots_change_nothing(make, trained, name):
 def test_snapshots_come_at_their_epochs_and_at_the_end(make, trained, watcher):
     trained(make(epochs=5), monitor=watcher, snapshot_every=2)
     assert watcher.snapshots == [2, 4, 5]
+
+
+def test_no_snapshot_is_taken_of_a_judge_that_settles(make, trained, watcher):
+    trained(make(epochs=4, sittings=2, settle_epochs=3), monitor=watcher, snapshot_every=2)
+    assert watcher.snapshots == [2, 4]
+    assert [done.stage for done in watcher.epochs] == 4 * ["train"] + 3 * ["settle"]
+
+
+def test_snapshots_of_members_are_of_the_one_in_training(make, trained, watcher):
+    method = make(epochs=3, members=2, sittings=2, settle_epochs=1)
+    trained(method, monitor=watcher, snapshot_every=2)
+    first, second = method.members
+    assert watcher.snapshots == [2, 3, 5, 6]
+    assert all(a is b for a, b in zip(watcher.shown, [first, first, second, second], strict=True))
 
 
 def test_an_epoch_says_what_it_came_to(trained, watcher):

@@ -20,6 +20,8 @@ from squid.data.splits import Splits
 from squid.detector import Detector
 from squid.errors import ConfigError, RunError
 from squid.experiments import evaluate_run, summarise, train_run
+from squid.methods import build
+from squid.methods.base import MethodConfig
 from squid.metrics import PAPER, normals
 from squid.protocols import (
     SELECTION,
@@ -122,7 +124,7 @@ def _measured(cell: Cell, run: Run, splits: Splits, device: Device) -> Result:
         "backbone": backbone(cell.recipe.method),
         "protocols": {name: metrics for name, (metrics, _) in judged.items()},
         "digits": evaluated.get("digits", []),
-        "snapshots": _trace(run.snapshots, splits),
+        "snapshots": _trace(run.snapshots, splits, settles=_settles(cell.recipe.method)),
         "scores": {
             "label": splits.test.labels.tolist(),
             **{name: _rounded(scores) for name, (_, scores) in judged.items()},
@@ -166,7 +168,15 @@ def _at_both_rules(
     }
 
 
-def _trace(snapshots: dict[str, np.ndarray] | None, splits: Splits) -> Result | None:
+def _settles(config: MethodConfig) -> bool:
+    """Whether training goes on after the last snapshot, to what no snapshot speaks for."""
+    stages = build(config).stages()
+    return bool(stages) and not stages[-1].snapshots
+
+
+def _trace(
+    snapshots: dict[str, np.ndarray] | None, splits: Splits, *, settles: bool
+) -> Result | None:
     """The test AUC that each snapshot had, and all up to it: to see how steady it is, never to
     choose by."""
     if not snapshots:
@@ -174,8 +184,8 @@ def _trace(snapshots: dict[str, np.ndarray] | None, splits: Splits) -> Result | 
     epochs, labels = snapshots["epochs"].tolist(), splits.test.labels
     alone = snapshot_aucs(snapshots["test"], labels)
     together = snapshot_aucs(running_means(snapshots["test"]), labels)
-    steadiness: dict[Protocol, float] = {
-        "last": wobble(epochs, alone),
+    steadiness: dict[Protocol, float | None] = {
+        "last": None if settles else wobble(epochs, alone),
         "paper": wobble(epochs, alone),
         "snapshots": wobble(epochs, together),
     }

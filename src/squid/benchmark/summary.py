@@ -100,7 +100,7 @@ def _line(section: str, row: str, protocol: Protocol, results: list[Result]) -> 
     judged = [result["protocols"][protocol] for result in results]
     healthy = [_measures(one["normals"]) for one in judged]
     best = [_measures(one["paper"]) for one in judged]
-    traces = [result["snapshots"]["wobble"][protocol] for result in results if result["snapshots"]]
+    traces = [share for result in results if (share := _wobble(result, protocol)) is not None]
     sizes = [result["run_bytes"] for result in results if "run_bytes" in result]
     drawn = [share for result in results if (share := _restored(result)) is not None]
     return Line(
@@ -120,6 +120,13 @@ def _line(section: str, row: str, protocol: Protocol, results: list[Result]) -> 
         run_bytes=Spread.of(sizes) if sizes and protocol == "last" else None,
         results=tuple(results),
     )
+
+
+def _wobble(result: Result, protocol: Protocol) -> float | None:
+    """None where no snapshot was taken of what speaks."""
+    trace = result["snapshots"]
+    share: float | None = trace and trace["wobble"][protocol]
+    return share
 
 
 def _speakers(result: Result, protocol: str) -> int:

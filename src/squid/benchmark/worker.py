@@ -11,6 +11,7 @@ import time
 from squid.benchmark.cell import run_cell
 from squid.benchmark.plan import Cell
 from squid.errors import SquidError
+from squid.methods.base import Method
 from squid.train import Epoch
 from squid.train.loop import State
 
@@ -32,7 +33,7 @@ class Teller:
     def epoch(self, done: Epoch) -> None:
         self.progress(done)
 
-    def snapshot(self, epoch: int) -> None: ...
+    def snapshot(self, epoch: int, method: Method) -> None: ...
 
     def save(self, state: State) -> None: ...
 

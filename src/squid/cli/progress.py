@@ -8,6 +8,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Column
 
 if TYPE_CHECKING:
+    from squid.methods.base import Method
     from squid.train import Epoch
     from squid.train.loop import State
 
@@ -56,7 +57,7 @@ class TrainingProgress:
             self._drawn = time.monotonic()
             self.progress(done)
 
-    def snapshot(self, epoch: int) -> None: ...
+    def snapshot(self, epoch: int, method: "Method") -> None: ...
 
     def save(self, state: "State") -> None: ...
 

@@ -106,6 +106,11 @@ class Stage:
     every_epochs: int | None = None
     """... and again every so many epochs. The batches are not augmented and hold no noise; the
     precision is that of the steps."""
+    snapshots: bool = True
+    """Whether snapshots are taken in it, where the training asks for them: not before the method
+    can score, nor where it learns nothing new."""
+    member: "Method | None" = None
+    """Which of an ensemble it trains; a snapshot is of that one alone."""
 
 
 class MethodConfig(Config):

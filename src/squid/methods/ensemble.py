@@ -41,7 +41,7 @@ class Ensemble(Method):
 
     def stages(self) -> tuple[Stage, ...]:
         return tuple(
-            replace(stage, name=f"{stage.name} {number}")
+            replace(stage, name=f"{stage.name} {number}", member=member)
             for number, member in enumerate(self.members, 1)
             for stage in member.stages()
         )

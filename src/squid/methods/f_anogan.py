@@ -139,7 +139,13 @@ class FAnogan(Method):
         )
         size = config.batch_size
         return (
-            Stage(name="gan", objectives=(critic, generator), batch_size=size, steps=config.steps),
+            Stage(
+                name="gan",
+                objectives=(critic, generator),
+                batch_size=size,
+                steps=config.steps,
+                snapshots=False,
+            ),
             Stage(
                 name="encoder", objectives=(encoder,), batch_size=size, steps=config.encoder_steps
             ),

@@ -55,6 +55,7 @@ class Settling:
             drop_last=config.drop_last,
             augmented=False,
             prepare=self._begin,
+            snapshots=False,
         )
 
     def _begin(self, batches: Iterable[Batch]) -> None:

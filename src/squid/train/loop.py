@@ -46,8 +46,8 @@ class TrainConfig(Config):
     augment: Augment | Literal[False] = Augment()
     """Random shift and scale of each training image; `false` for none."""
     snapshot_every: int | None = None
-    """Epochs between snapshots, at which the validation and test images are scored; of the last
-    stage, where a method has several."""
+    """Epochs between snapshots, at which the validation and test images are scored. Epochs of
+    several members are counted on."""
     save_minutes: float = 5.0
     """Between writings of the state to resume from; an interrupt writes it too."""
 
@@ -83,8 +83,9 @@ class Monitor(Protocol):
         """At the end of each epoch."""
         ...
 
-    def snapshot(self, epoch: int) -> None:
-        """Every `snapshot_every` epochs, with the method ready to score."""
+    def snapshot(self, epoch: int, method: Method) -> None:
+        """Every `snapshot_every` epochs, with the method, or that of its members which is being
+        trained, ready to score."""
         ...
 
     def save(self, state: State) -> None:
@@ -151,7 +152,8 @@ class _StageTrainer:
         interrupted: threading.Event,
     ) -> None:
         self.method, self.stage, self.store = method, stages[number], store
-        self.number, self.is_last = number, number == len(stages) - 1
+        self.number = number
+        self.epochs_before = sum(_length(s, len(store))[1] for s in stages[:number] if s.snapshots)
         self.config, self.engine, self.monitor = config, engine, monitor
         self.interrupted = interrupted
         _check_batch(self.stage, len(store), engine.world)
@@ -165,10 +167,7 @@ class _StageTrainer:
             rank=engine.rank,
             world=engine.world,
         )
-        whole, rest = divmod(len(store), self.stage.batch_size)
-        steps = max(1, whole if self.stage.drop_last or not rest else whole + 1)
-        self.steps = min(steps, self.stage.epoch_steps or steps)
-        self.epochs = self.stage.epochs or math.ceil((self.stage.steps or 0) / self.steps)
+        self.steps, self.epochs = _length(self.stage, len(store))
         form = pick_form(
             config.step,
             engine.device,
@@ -221,8 +220,8 @@ class _StageTrainer:
         _refuse_divergence(done)
         self.monitor.epoch(done)
         last, every = done.epoch == self.epochs, self.config.snapshot_every
-        if self.is_last and every is not None and (done.epoch % every == 0 or last):
-            self._snapshot(done.epoch)
+        if self.stage.snapshots and every is not None and (done.epoch % every == 0 or last):
+            self._snapshot(self.epochs_before + done.epoch)
         asked = self._asked_to_stop(0)
         if last or asked or time.monotonic() - self.saved > 60 * self.config.save_minutes:
             self._save(done.epoch, 0)
@@ -231,10 +230,11 @@ class _StageTrainer:
 
     def _snapshot(self, epoch: int) -> None:
         """The method is fitted as at the end of its training, and afterwards is what it was."""
-        before = {name: buffer.clone() for name, buffer in self.method.named_buffers()}
-        _fit_to(self.method, self.store)
-        self.monitor.snapshot(epoch)
-        for name, buffer in self.method.named_buffers():
+        method = self.stage.member or self.method
+        before = {name: buffer.clone() for name, buffer in method.named_buffers()}
+        _fit_to(method, self.store)
+        self.monitor.snapshot(epoch, method)
+        for name, buffer in method.named_buffers():
             if buffer.shape == before[name].shape:  # others were empty, and nothing reads them
                 buffer.copy_(before[name])
 
@@ -296,6 +296,14 @@ class _StageTrainer:
             "optimizers": [optimizer.state_dict() for optimizer in self.step.optimizers],
         }
         self.monitor.save(state)
+
+
+def _length(stage: Stage, images: int) -> tuple[int, int]:
+    """Steps of an epoch, and epochs."""
+    whole, rest = divmod(images, stage.batch_size)
+    steps = max(1, whole if stage.drop_last or not rest else whole + 1)
+    steps = min(steps, stage.epoch_steps or steps)
+    return steps, stage.epochs or math.ceil((stage.steps or 0) / steps)
 
 
 def _refuse_divergence(now: Epoch) -> None:
