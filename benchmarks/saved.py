@@ -19,9 +19,3 @@ def results_parser(doc: str) -> argparse.ArgumentParser:
 
 def read_results(paths: Sequence[Path]) -> list[Result]:
     return [json.loads(path.read_text()) for path in paths]
-
-
-def steadiest(result: Result) -> str:
-    """The steadiest of its protocols that needs no label: the mean over snapshots, where there are
-    any; a training whose judge settles takes none."""
-    return "snapshots" if "snapshots" in result["protocols"] else "last"

@@ -2,8 +2,9 @@
 
     python benchmarks/site_calibration.py RESULT.json... [--out FOLDER]
 
-The threshold for 10 % false alarms is taken from healthy validation images (as each result has it),
-and from one half of the healthy test images, a random one 200 times, with the other half judged.
+The threshold for 10 % false alarms of a run folder is taken from healthy validation images (as each
+result has it), and from one half of the healthy test images, a random one 200 times, with the other
+half judged.
 """
 
 import json
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from saved import Result, read_results, results_parser, steadiest
+from saved import Result, read_results, results_parser
 from speed import provenance
 
 from squid.benchmark.summary import Spread
@@ -25,13 +26,13 @@ HALVINGS = 200
 
 def elsewhere(result: Result) -> tuple[float, float]:
     """False alarms and share found by the threshold of validation images."""
-    metrics = result["protocols"][steadiest(result)]["normals"]["metrics"]
+    metrics = result["protocols"]["last"]["normals"]["metrics"]
     return 1 - metrics["specificity"]["value"], metrics["sensitivity"]["value"]
 
 
 def at_the_site(result: Result) -> tuple[float, float]:
     """The same by thresholds of half of the healthy test images, the mean over halvings."""
-    labels, scores = (np.array(result["scores"][key]) for key in ("label", steadiest(result)))
+    labels, scores = (np.array(result["scores"][key]) for key in ("label", "last"))
     healthy, anomalous = scores[labels == 0], scores[labels == 1]
     generator = np.random.default_rng(0)
     shares = [_halved(generator.permutation(healthy), anomalous) for _ in range(HALVINGS)]

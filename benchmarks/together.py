@@ -2,10 +2,9 @@
 
     python benchmarks/together.py RESULT.json... [--out FOLDER]
 
-Nothing is trained. Means over snapshots, or else scores of run folders with several members, which
-are both in units of healthy training images, are averaged over all results but one, each left out
-in turn: as many ensembles as there are results. They overlap, so their spread is less than that of
-ensembles trained apart.
+Nothing is trained. Means over snapshots, which are in units of healthy training images, are averaged
+over all results but one, each left out in turn: as many ensembles as there are results. They
+overlap, so their spread is less than that of ensembles trained apart.
 """
 
 import json
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from saved import read_results, results_parser, steadiest
+from saved import read_results, results_parser
 from speed import provenance
 
 from squid.benchmark.summary import SHOWN, Spread
@@ -42,7 +41,7 @@ def main() -> None:
     if len({result["fingerprint"] for result in results}) > 1:
         parser.error("the results are of different splits.")
     labels = np.array(results[0]["scores"]["label"])
-    scores = np.array([result["scores"][steadiest(result)] for result in results])
+    scores = np.array([result["scores"]["snapshots"] for result in results])
     ensembles = [measured(one, labels) for one in without_each(scores)]
     spreads = {name: Spread.of(one[name] for one in ensembles) for name in SHOWN}
     summary: dict[str, Any] = {

@@ -32,8 +32,6 @@ NAMES = {
     "ours": "SQUID, our setting",
     "one": "SQUID, our setting, one training",
     "ours_1000": "SQUID, one training of 1000 epochs, not settled",
-    "panel": "SQUID, an earlier setting: twenty discriminators",
-    "narrow": "SQUID, an earlier setting: two half as wide, twelve discriminators each",
 }
 """As the paper writes them; a row of another name keeps it."""
 TITLES = {"auc": "AUC", "accuracy": "Acc", "f1": "F1"}
