@@ -2,9 +2,9 @@
 
     python benchmarks/together.py RESULT.json... [--out FOLDER]
 
-Nothing is trained. Means over snapshots, which are in units of healthy training images, are averaged
-over all results but one, each left out in turn: as many ensembles as there are results. They
-overlap, so their spread is less than that of ensembles trained apart.
+Nothing is trained. Means over snapshots, which are in units of healthy training images, are
+averaged over all results but one, each left out in turn: as many ensembles as there are results.
+They overlap, so their spread is less than that of ensembles trained apart.
 """
 
 import json
