@@ -345,6 +345,14 @@ def test_a_judge_that_settles_is_none_of_its_snapshots(recipe: Path, tmp_path: P
 
 
 @pytest.mark.slow
+def test_the_course_of_rows_with_snapshots_is_drawn(ran: Path) -> None:
+    assert (ran / "figures/courses-digits.png").is_file()
+    assert "Test AUC by epoch of MemAE" in (ran / "table.html").read_text()
+    alone = table_of_results([ran / "digits" / "squid" / "seed-0" / RESULT])
+    assert alone.courses == {}
+
+
+@pytest.mark.slow
 def test_the_sheet_shows_what_draws(ran: Path) -> None:
     svg = ElementTree.parse(ran / "figures" / "digitanatomy.svg").getroot()
     assert svg.tag.endswith("svg")

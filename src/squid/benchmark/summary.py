@@ -86,8 +86,8 @@ class Control:
 
 
 def summarise_results(results: Sequence[Result], only: Protocol | None = None) -> list[Line]:
-    """In the order of the results; `only` one protocol, or the last epoch where a row has no
-    other."""
+    """In the order of the results; `only` one protocol, or the finished model where a row has
+    no other."""
     groups: dict[tuple[str, str, Protocol], list[Result]] = {}
     for result in results:
         wanted = only if only is not None and only in result["protocols"] else "last"

@@ -3,10 +3,13 @@
 import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from squid.benchmark.cell import Result
+from squid.benchmark.courses import courses
 from squid.benchmark.summary import SHOWN, Control, Line, Spread
 from squid.report.html import Html, figure, join, note, page, section, table, tag
 from squid.report.style import Chart
@@ -60,13 +63,24 @@ class BenchmarkTable:
         out.mkdir(parents=True, exist_ok=True)
         for kind, make in made.items():
             (out / f"table.{kind}").write_text(make(), encoding="utf-8")
-        for chart in self.charts:
+        for chart in [*self.courses.values(), *self.charts]:
             chart.save(out / "figures")
         return [out / f"table.{kind}" for kind in made]
 
     @property
     def sections(self) -> list[str]:
         return list(dict.fromkeys(line.section for line in self.lines))
+
+    @cached_property
+    def courses(self) -> dict[str, Chart]:
+        """By section: how steady its rows were, where snapshots were taken."""
+        drawn = {name: courses(name, self._results(name)) for name in self.sections}
+        return {name: chart for name, chart in drawn.items() if chart is not None}
+
+    def _results(self, name: str) -> dict[str, tuple[Result, ...]]:
+        """Of each row, by its name in the tables; its protocols share them."""
+        lines, _ = self._of(name)
+        return {NAMES.get(line.row, line.row): line.results for line in lines}
 
     def _of(self, name: str) -> tuple[list[Line], list[Control]]:
         lines = [line for line in self.lines if line.section == name]
@@ -116,7 +130,8 @@ class BenchmarkTable:
             lines, controls = self._of(name)
             found, spent = detection(lines, controls), cost(lines)
             tables = table(*found, caption=caption(lines)), table(*spent, caption=COST)
-            parts.append(section(name, *tables))
+            drawn = [figure(self.courses[name])] if name in self.courses else []
+            parts.append(section(name, *tables, *drawn))
         parts += [section("What they draw", figure(chart)) for chart in self.charts]
         if self.failures:
             failed = [note(f"{cell}: {_one_line(why)}") for cell, why in self.failures]
