@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from textwrap import fill
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,6 +10,9 @@ from matplotlib.figure import Figure
 
 from squid.benchmark.cell import Result
 from squid.report.style import BLUE, VERMILION, Chart, faint, legend, panels
+
+TITLE = 40
+"""Letters of a line above a panel."""
 
 Rows = Mapping[str, Sequence[Result]]
 """The results of each row, by the name that a table gives it."""
@@ -38,7 +42,7 @@ def draw_courses(rows: Rows) -> Figure:
     for place, (name, results) in zip(axes, rows.items(), strict=True):
         for result in results:
             _course(place, result)
-        place.set(title=name, xlabel="Epoch", ylabel="AUC, %")
+        place.set(title=fill(name, TITLE), xlabel="Epoch", ylabel="AUC, %")
         place.sharey(axes[0])
     _name_once(axes[0])
     return figure
