@@ -51,6 +51,7 @@ class Copyist:
         print(f"{now.stage} {now.epoch}/{now.epochs}", end="\r", flush=True)
 
     def epoch(self, done: Epoch) -> None:
+        self.progress(done)
         if done.stage == self.stage and done.epoch in self.epochs:
             self.states[done.epoch] = copy.deepcopy(self.method.state_dict())
 
