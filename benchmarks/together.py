@@ -40,6 +40,8 @@ def main() -> None:
     results = read_results(options.results)
     if len({result["fingerprint"] for result in results}) > 1:
         parser.error("the results are of different splits.")
+    if any("snapshots" not in result["scores"] for result in results):
+        parser.error("a result took no snapshots.")
     labels = np.array(results[0]["scores"]["label"])
     scores = np.array([result["scores"]["snapshots"] for result in results])
     ensembles = [measured(one, labels) for one in without_each(scores)]

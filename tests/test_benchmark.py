@@ -330,14 +330,23 @@ def test_several_snapshots_cost_what_they_all_cost(ran: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_judge_that_settles_is_none_of_its_snapshots(recipe: Path, tmp_path: Path) -> None:
-    settings = ["sittings=1", "settle_epochs=1", "members=2"]
-    changes = ["train.snapshot_every=1", *(f"method.{setting}" for setting in settings)]
+@pytest.mark.parametrize(
+    ("row", "change", "epochs"),
+    [
+        ("squid", ["method.sittings=1", "method.settle_epochs=1"], [1]),
+        ("memae", ["method.members=2", "method.epochs=1"], [1, 2]),
+    ],
+)
+def test_a_finished_model_may_be_none_of_its_snapshots(
+    recipe: Path, tmp_path: Path, row: str, change: list[str], epochs: list[int]
+) -> None:
+    """Its judge settles after them, or they are of one member each."""
+    settings = ["train.snapshot_every=1", *change]
     plan = plan_benchmark(
-        recipe, tmp_path, methods=["squid"], data=["digits"], seeds=1, settings=changes
+        recipe, tmp_path, methods=[row], data=["digits"], seeds=1, settings=settings
     )
     result = run_cell(plan.cells[0], device="cpu")
-    assert result["snapshots"]["epochs"] == [1, 2]  # one of each member
+    assert result["snapshots"]["epochs"] == epochs
     assert result["scores"]["last"] != result["scores"]["snapshots"]
     wobbles = {line.protocol: line.wobble for line in summarise_results([result])}
     assert wobbles["last"] is None

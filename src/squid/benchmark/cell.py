@@ -124,7 +124,7 @@ def _measured(cell: Cell, run: Run, splits: Splits, device: Device) -> Result:
         "backbone": backbone(cell.recipe.method),
         "protocols": {name: metrics for name, (metrics, _) in judged.items()},
         "digits": evaluated.get("digits", []),
-        "snapshots": _trace(run.snapshots, splits, settles=_settles(cell.recipe.method)),
+        "snapshots": _trace(run.snapshots, splits, _ends_in_one(cell.recipe.method)),
         "scores": {
             "label": splits.test.labels.tolist(),
             **{name: _rounded(scores) for name, (_, scores) in judged.items()},
@@ -168,14 +168,15 @@ def _at_both_rules(
     }
 
 
-def _settles(config: MethodConfig) -> bool:
-    """Whether training goes on after the last snapshot, to what no snapshot speaks for."""
+def _ends_in_one(config: MethodConfig) -> bool:
+    """Whether the last snapshot is of the finished model: not where training goes on after it, nor
+    where it is of one member."""
     stages = build(config).stages()
-    return bool(stages) and not stages[-1].snapshots
+    return bool(stages) and stages[-1].snapshots and stages[-1].member is None
 
 
 def _trace(
-    snapshots: dict[str, np.ndarray] | None, splits: Splits, *, settles: bool
+    snapshots: dict[str, np.ndarray] | None, splits: Splits, ends_in_one: bool
 ) -> Result | None:
     """The test AUC that each snapshot had, and all up to it: to see how steady it is, never to
     choose by."""
@@ -185,7 +186,7 @@ def _trace(
     alone = snapshot_aucs(snapshots["test"], labels)
     together = snapshot_aucs(running_means(snapshots["test"]), labels)
     steadiness: dict[Protocol, float | None] = {
-        "last": None if settles else wobble(epochs, alone),
+        "last": wobble(epochs, alone) if ends_in_one else None,
         "paper": wobble(epochs, alone),
         "snapshots": wobble(epochs, together),
     }
