@@ -334,7 +334,7 @@ def test_several_snapshots_cost_what_they_all_cost(ran: Path) -> None:
     ("row", "change", "epochs"),
     [
         ("squid", ["method.sittings=1", "method.settle_epochs=1"], [1]),
-        ("memae", ["method.members=2", "method.epochs=1"], [1, 2]),
+        ("memae", ["method.members=2", "method.epochs=2"], [1, 2, 3, 4]),
     ],
 )
 def test_a_finished_model_may_be_none_of_its_snapshots(
