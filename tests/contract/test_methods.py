@@ -38,11 +38,14 @@ EVERYWHERE: dict[str, Any] = {
 """Taken by each method that has such a setting."""
 
 QUICK = {"lr": 2e-3}
-QUICK_GAN = {"lr": 2e-3, "betas": (0.5, 0.999)}
+QUICK_GAN = {"lr": 1e-3, "betas": (0.5, 0.999)}
 SMALL: dict[str, dict[str, Any]] = {
     "auto_encoder": {"channels": (8, 16, 16), "latent": 8, "optimizer": QUICK},
     "vae": {"channels": (8, 16, 16), "latent": 8, "optimizer": QUICK},
-    "f_anogan": {"width": 4, "steps": 30, "encoder_steps": 30},
+    "ganomaly": {"epochs": 40},
+    "f_anogan": {
+        "width": 4, "steps": 60, "encoder_steps": 60, "encoder_optimizer": {"lr": 5e-4},
+    },
     "memae": {"channels": (8, 16, 16), "slots": 50, "threshold": 0.02, "optimizer": QUICK},
     "mnad": {"channels": (8, 16, 16, 32), "epochs": 10, "optimizer": QUICK},
     "salad": {"epochs": 8},
@@ -57,7 +60,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "patch_memae": {"channels": (8, 16), "slots": 50, "threshold": 0.02, "optimizer": QUICK},
     "squid": {
         "depth": 3, "slots": 16, "matrix_slots": 16, "heads": 2, "discriminator_width": 8,
-        "generator": QUICK_GAN, "discriminator": QUICK_GAN,
+        "generator": QUICK_GAN, "discriminator": QUICK_GAN, "sittings": 20, "settle_epochs": 5,
     },
 }  # fmt: skip
 
@@ -310,7 +313,7 @@ def prepare(method: Method, stage: Stage, store: ImageStore) -> None:
     if stage.prepare is not None:
         method.eval()
         with torch.no_grad():
-            stage.prepare(Batch(*pair, {}) for pair in store.batches(stage.batch_size))
+            stage.prepare([Batch(*pair, {}) for pair in store.batches(stage.batch_size)])
     method.train()
 
 

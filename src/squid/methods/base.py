@@ -104,8 +104,8 @@ class Stage:
     prepare: Callable[[Iterable[Batch]], None] | None = None
     """Before the stage (centres, k-means) ..."""
     every_epochs: int | None = None
-    """... and again every so many epochs. The batches are not augmented and hold no noise; the
-    precision is that of the steps."""
+    """... and again every so many epochs. The batches are not augmented, hold no noise and can be
+    gone through more than once; the precision is that of the steps."""
     snapshots: bool = True
     """Whether snapshots are taken in it, where the training asks for them: not before the method
     can score, nor where it learns nothing new."""
