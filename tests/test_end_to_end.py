@@ -15,16 +15,17 @@ pytestmark = pytest.mark.slow
 SQUID = Path(sys.executable).with_name("squid")
 RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "zhanglab.toml"
 SMALL = (
-    "method.size=64",
+    "method.size=32",
     "method.width=4",
     "method.discriminator_width=4",
     "method.slots=50",
     "method.matrix_slots=50",
     "method.epochs=2",
     "method.epoch_steps=20",
+    "method.sittings=1",
     "method.settle_epochs=1",
     "train.precision=float32",
-    "train.snapshot_every=1",
+    "train.snapshot_every=2",
 )
 
 

@@ -221,6 +221,11 @@ def test_no_snapshot_is_taken_of_a_judge_that_settles(make, trained, watcher):
     assert [done.stage for done in watcher.epochs] == 4 * ["train"] + 3 * ["settle"]
 
 
+def test_short_epochs_are_short_in_every_stage(make, trained, watcher):
+    trained(make(epochs=2, epoch_steps=1, sittings=1, settle_epochs=1), monitor=watcher)
+    assert [done.steps for done in watcher.epochs] == [1, 1, 1]
+
+
 def test_snapshots_of_members_are_of_the_one_in_training(make, trained, watcher):
     method = make(epochs=3, members=2, sittings=2, settle_epochs=1)
     trained(method, monitor=watcher, snapshot_every=2)

@@ -53,6 +53,7 @@ class Settling:
             batch_size=config.batch_size,
             epochs=config.settle_epochs,
             drop_last=config.drop_last,
+            epoch_steps=config.epoch_steps,
             augmented=False,
             prepare=self._begin,
             snapshots=False,
