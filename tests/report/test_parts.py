@@ -16,7 +16,7 @@ from squid.methods.squid_config import SquidConfig
 from squid.nn.memory import MemoryQueue
 from squid.recipe import Recipe
 from squid.report.figures import Curve, Example, roc, score_histogram, sheet
-from squid.report.html import Html, tag
+from squid.report.html import Html, table, tag
 from squid.report.memories import effective_slots, embed, watch
 from squid.report.scored import SHOWN, Scored, choose, one_of_each, shorten
 from squid.report.style import Chart, canvas
@@ -35,6 +35,14 @@ def test_html_escapes_once() -> None:
     assert inner == '<b title="&quot;quoted&quot;">a &lt; b</b>'
     assert tag("p", inner, " & ", class_="x") == f'<p class="x">{inner} &amp; </p>'
     assert isinstance(inner, Html)
+
+
+def test_columns_without_digits_are_words() -> None:
+    rows = [("a", "by labels", "92.1 ± 0.7", "-"), ("b", "", "closed form", "vgg16")]
+    made = table(("Row", "Selection", "AUC", "Backbone"), rows, caption="")
+    assert made.count('<th scope="col" class="word">') == 2  # of the row's name and the selection
+    assert made.count('<td class="word">') == 2
+    assert '<td class="word">by labels</td>' in made
 
 
 def test_extremes_and_mistakes_are_chosen() -> None:

@@ -45,17 +45,33 @@ def note(*children: object) -> Html:
 def table(
     header: Sequence[object], rows: Iterable[Sequence[object]], *, caption: str, words: bool = False
 ) -> Html:
-    """Columns after the first are numbers, unless they hold `words`; many of them stand closer."""
-    head = tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in header)))
-    body = tag("tbody", *(_row(row) for row in rows))
+    """Columns after the first are numbers, unless they hold `words` or there is no digit in them;
+    many of them stand closer."""
+    rows = list(rows)
+    kinds = [_kind(column) for column in zip(*rows, strict=True)] or [None] * len(header)
+    titles = zip(header, kinds, strict=True)
+    head = tag("thead", tag("tr", *(tag("th", t, scope="col", class_=kind) for t, kind in titles)))
+    body = tag("tbody", *(_row(row, kinds) for row in rows))
     kind = "words" if words else "numbers dense" if len(header) > 6 else "numbers"
     return _scrolling(
         tag("table", tag("caption", tag("span", caption)), head, body, class_=kind), caption
     )
 
 
-def _row(cells: Sequence[object]) -> Html:
-    return tag("tr", tag("th", cells[0], scope="row"), *(tag("td", cell) for cell in cells[1:]))
+def _kind(column: Sequence[object]) -> str | None:
+    """`word` where each cell that is not empty has letters and no digit."""
+    filled = [text for cell in column if (text := str(cell))]
+    said = (any(map(str.isalpha, text)) and not any(map(str.isdigit, text)) for text in filled)
+    return "word" if filled and all(said) else None
+
+
+def _row(cells: Sequence[object], kinds: Sequence[str | None]) -> Html:
+    rest = zip(cells[1:], kinds[1:], strict=True)
+    return tag(
+        "tr",
+        tag("th", cells[0], scope="row"),
+        *(tag("td", cell, class_=kind) for cell, kind in rest),
+    )
 
 
 def facts(pairs: Mapping[str, object]) -> Html:
