@@ -23,6 +23,7 @@ from squid.methods.cutpaste import CutPasteConfig
 from squid.methods.f_anogan import FAnoganConfig
 from squid.methods.memae import MemAEConfig
 from squid.methods.padim import PadimConfig
+from squid.methods.squid_config import SquidConfig
 from squid.metrics import auc
 from squid.protocols import pick_snapshot, readings, running_means, snapshot_aucs, wobble
 from squid.recipe import read_recipe
@@ -227,6 +228,8 @@ def test_steps_run_and_published() -> None:
     assert published_steps(short, images=100) == 150_000
     assert published_steps(CutPasteConfig(width=4, steps=5), images=9) == 65_536
     assert published_steps(PadimConfig(size=32), images=100) == 0
+    settled = SquidConfig(epochs=3, epoch_steps=5, sittings=1, settle_epochs=2)
+    assert planned_steps(settled, images=160) == 3 * 5 + 2 * 5
 
 
 def test_a_random_backbone_is_called_so() -> None:

@@ -149,7 +149,7 @@ def steps(method: Method) -> int:
     """That training would take; asked of a copy, because `begin` may size a method to its data."""
     trial = copy.deepcopy(method)
     trial.begin(TRAIN)
-    return sum(s.steps or (s.epochs or 0) * (TRAIN // s.batch_size) for s in trial.stages())
+    return sum(s.steps or s.epochs_over(TRAIN) * s.steps_per_epoch(TRAIN) for s in trial.stages())
 
 
 @pytest.fixture

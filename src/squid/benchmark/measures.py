@@ -22,10 +22,7 @@ def published_steps(config: MethodConfig, images: int) -> int:
 
 
 def _steps(stage: Stage, images: int) -> int:
-    if stage.steps is not None:
-        return stage.steps
-    whole, rest = divmod(images, stage.batch_size)
-    return (stage.epochs or 0) * max(1, whole if stage.drop_last or not rest else whole + 1)
+    return stage.steps or stage.epochs_over(images) * stage.steps_per_epoch(images)
 
 
 def parameters(method: Method) -> int:

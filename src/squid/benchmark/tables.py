@@ -31,7 +31,7 @@ NAMES = {
     "patch_memae": "Patch-MemAE",
     "squid": "SQUID",
     "reference": "SQUID, the authors' setting",
-    "reference_1000": "the same, 1000 epochs",
+    "reference_1000": "SQUID, the authors' setting, 1000 epochs",
     "ours": "SQUID, our setting",
     "one": "SQUID, our setting, one training",
     "ours_1000": "SQUID, one training of 1000 epochs, not settled",

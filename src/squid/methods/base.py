@@ -1,5 +1,6 @@
 """The one interface: what a method tells the trainer, and what the detector asks of it."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -111,6 +112,15 @@ class Stage:
     can score, nor where it learns nothing new."""
     member: "Method | None" = None
     """Which of an ensemble it trains; a snapshot is of that one alone."""
+
+    def steps_per_epoch(self, images: int) -> int:
+        whole, rest = divmod(images, self.batch_size)
+        steps = max(1, whole if self.drop_last or not rest else whole + 1)
+        return min(steps, self.epoch_steps or steps)
+
+    def epochs_over(self, images: int) -> int:
+        """The last may be incomplete where a stage has so many steps."""
+        return self.epochs or math.ceil((self.steps or 0) / self.steps_per_epoch(images))
 
 
 class MethodConfig(Config):

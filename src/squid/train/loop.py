@@ -153,7 +153,7 @@ class _StageTrainer:
     ) -> None:
         self.method, self.stage, self.store = method, stages[number], store
         self.number = number
-        self.epochs_before = sum(_length(s, len(store))[1] for s in stages[:number] if s.snapshots)
+        self.epochs_before = sum(s.epochs_over(len(store)) for s in stages[:number] if s.snapshots)
         self.config, self.engine, self.monitor = config, engine, monitor
         self.interrupted = interrupted
         _check_batch(self.stage, len(store), engine.world)
@@ -167,7 +167,8 @@ class _StageTrainer:
             rank=engine.rank,
             world=engine.world,
         )
-        self.steps, self.epochs = _length(self.stage, len(store))
+        self.steps = self.stage.steps_per_epoch(len(store))
+        self.epochs = self.stage.epochs_over(len(store))
         form = pick_form(
             config.step,
             engine.device,
@@ -296,14 +297,6 @@ class _StageTrainer:
             "optimizers": [optimizer.state_dict() for optimizer in self.step.optimizers],
         }
         self.monitor.save(state)
-
-
-def _length(stage: Stage, images: int) -> tuple[int, int]:
-    """Steps of an epoch, and epochs."""
-    whole, rest = divmod(images, stage.batch_size)
-    steps = max(1, whole if stage.drop_last or not rest else whole + 1)
-    steps = min(steps, stage.epoch_steps or steps)
-    return steps, stage.epochs or math.ceil((stage.steps or 0) / steps)
 
 
 def _refuse_divergence(now: Epoch) -> None:
