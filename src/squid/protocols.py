@@ -15,7 +15,7 @@ Snapshots = Mapping[str, NDArray[np.generic]]
 """`epochs` (s,), and the standardised scores `validation` (s, n) and `test` (s, m)."""
 
 SELECTION: dict[Protocol, str] = {
-    "last": "finished model, no label",
+    "last": "end of training, no label",
     "paper": "epoch by labels (the paper's)",
     "snapshots": "mean of snapshots, no label",
 }

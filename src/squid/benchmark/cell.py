@@ -145,7 +145,7 @@ def _judged(
     last = _at_both_rules("last", None, final, detector.calibration.threshold(rate), splits, rate)
     judged: dict[Protocol, tuple[Result, NDArray[np.float64]]] = {"last": (last, final)}
     for name, reading in found.items():
-        if name != "last":  # the finished model speaks for it
+        if name != "last":  # the finished training speaks for it
             value = healthy_threshold(reading, splits.validation.labels, rate)
             metrics = _at_both_rules(name, reading.epoch, reading.test, value, splits, rate)
             judged[name] = metrics, reading.test
@@ -169,8 +169,8 @@ def _at_both_rules(
 
 
 def _ends_in_one(config: MethodConfig) -> bool:
-    """Whether the last snapshot is of the finished model: not where training goes on after it, nor
-    where it is of one member."""
+    """Whether the last snapshot is what the training ends in: not where it goes on after that, nor
+    where the snapshot is of one member."""
     stages = build(config).stages()
     return bool(stages) and stages[-1].snapshots and stages[-1].member is None
 

@@ -55,7 +55,7 @@ def _course(axes: Axes, result: Result) -> None:
     axes.plot(epochs, 100 * single, color=faint(), linewidth=0.7, alpha=0.6, label="one epoch")
     axes.plot(epochs, 100 * mean, color=BLUE, linewidth=1.4, label="mean up to there")
     after = 1.03 * epochs[-1]
-    axes.plot(after, 100 * finished, "o", color=VERMILION, markersize=4, label="finished model")
+    axes.plot(after, 100 * finished, "o", color=VERMILION, markersize=4, label="end of training")
 
 
 def _name_once(axes: Axes) -> None:

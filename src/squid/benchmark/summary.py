@@ -86,7 +86,7 @@ class Control:
 
 
 def summarise_results(results: Sequence[Result], only: Protocol | None = None) -> list[Line]:
-    """In the order of the results; `only` one protocol, or the finished model where a row has
+    """In the order of the results; `only` one protocol, or the end of training where a row has
     no other."""
     groups: dict[tuple[str, str, Protocol], list[Result]] = {}
     for result in results:
