@@ -1,5 +1,7 @@
 """What only a GPU can show: captured graphs among snapshots and interruptions, compiled scoring."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 from squid.data.digitanatomy import DigitAnatomy
 from squid.detector import UNCALIBRATED, Detector
 from squid.recipe import Recipe
+from squid.scoring import capture
 from squid.train import Engine, TrainConfig, train
 
 pytestmark = [
@@ -71,3 +74,15 @@ def test_replayed_scoring_equals_eager(make, monkeypatch, compile, count):
     replayed = [replaying.score(pixels) for pixels in (first, second)]
     assert (len(replaying._scoring._torch._replays) == 1) == (count != 3)
     np.testing.assert_allclose(replayed, eager, rtol=1e-3, atol=1e-4)
+
+
+def test_members_score_at_once_what_they_score_alone(make):
+    method = make(members=3, sittings=1).to("cuda").eval()
+    images, others = torch.rand(2, 16, 1, 32, 32, device="cuda")
+    with torch.no_grad():
+        alone = [torch.stack([m.score(i) for m in method.members], 1) for i in (images, others)]
+        torch.testing.assert_close(method._scores(images), alone[0])
+        graph, found = capture(partial(method._scores, images))
+        images.copy_(others)
+        graph.replay()
+    torch.testing.assert_close(found, alone[1])

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from squid.methods.base import Batch, Method, NoiseSpec, Stage
+from squid.nn.beside import Beside
 
 
 class Ensemble(Method):
@@ -59,8 +60,13 @@ class Ensemble(Method):
         return ((self._scores(images) - self.mean) / self.spread).mean(1)
 
     def _scores(self, images: Tensor) -> Tensor:
-        """(b, 1, h, w) -> (b, members)."""
-        return torch.stack([member.score(images) for member in self.members], 1)
+        """(b, 1, h, w) -> (b, members), on a GPU all of them at once."""
+        first, *others = self.members
+        beside = [Beside(m.score, images.device, number) for number, m in enumerate(others)]
+        started = [other.start(images) for other in beside]
+        scores = [first.score(images)]
+        scores += [other.join(found) for other, found in zip(beside, started, strict=True)]
+        return torch.stack(scores, 1)
 
     def heatmap(self, images: Tensor) -> Tensor | None:
         return _mean(member.heatmap(images) for member in self.members)

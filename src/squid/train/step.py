@@ -17,10 +17,10 @@ from squid.choices import StepForm
 from squid.data.cache import ImageStore
 from squid.errors import ConfigError
 from squid.methods.base import Batch, Objective, Shared, Stage
+from squid.nn.beside import Beside
 from squid.nn.conv import at_least_float32
 from squid.nn.ranks import Ranks
 from squid.train.adam import OnePassAdam
-from squid.train.beside import Beside
 from squid.train.draws import Draws
 from squid.train.engine import Engine
 from squid.train.fused import fused
