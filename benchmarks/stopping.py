@@ -1,10 +1,11 @@
-"""Does it matter when a training stops? The test AUC had the generator been done earlier.
+"""Does it matter when a training stops? The AUC had the generator been done earlier.
 
     python benchmarks/stopping.py [--recipe FILE] [--seed 0] [--readings 5] [--set KEY=VALUE ...]
 
 At several epochs of the last fifth of a member's first stage a copy goes on to the stages after it
-as if that one had ended there; copies of all members score together. Beside the AUCs stands how
-alike they rank the test images, for which no label is needed.
+as if that one had ended there; copies of all members score together. Beside the AUCs, of the
+labelled validation images and of the test images, stands how alike they rank the latter, for which
+no label is needed.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from torch import Tensor
 
 from squid.choices import Device
 from squid.data.cache import ImageStore
+from squid.data.splits import Splits
 from squid.methods import build
 from squid.methods.base import Method
 from squid.metrics import auc
@@ -34,6 +36,7 @@ from squid.train.loop import Epoch, State
 
 SEEDS_APART = 100
 """Of one member from the next."""
+READ = ("validation", "test")
 
 
 class Copyist:
@@ -65,22 +68,21 @@ def scores(method: Method, images: ImageStore, engine: Engine) -> Array:
         return torch.cat([method.score(i).double() for i, _ in images.batches(256)]).cpu().numpy()
 
 
-def in_units_of_training(
-    method: Method, test: ImageStore, store: ImageStore, engine: Engine
-) -> Array:
-    seen = scores(method, store, engine)
-    return np.asarray((scores(method, test, engine) - seen.mean()) / seen.std())
+def in_units_of_training(by_split: Mapping[str, Array]) -> dict[str, Array]:
+    mean, spread = by_split["train"].mean(), by_split["train"].std()
+    return {split: (by_split[split] - mean) / spread for split in READ}
 
 
-def read(recipe: Recipe, seed: int, readings: int, device: Device) -> dict[int, Array]:
-    """Scores of the test images, by the epoch at which the first stage ended."""
+def read(
+    recipe: Recipe, splits: Splits, seed: int, readings: int, device: Device
+) -> dict[int, dict[str, Array]]:
+    """Scores of the images of each split, by the epoch at which the first stage ended."""
     config = recipe.method.model_copy(update={"members": 1})
-    splits = recipe.data.load(config.size)
     engine = Engine(device, precision=recipe.train.precision)
-    store, test = (ImageStore(s.pixels, engine.device) for s in (splits.train, splits.test))
+    stores = {name: ImageStore(images.pixels, engine.device) for name, images in splits.items()}
     settings = recipe.train.model_copy(update={"snapshot_every": None})
-    run = partial(train, store=store, config=settings, engine=engine)
-    found: dict[int, list[Array]] = defaultdict(list)
+    run = partial(train, store=stores["train"], config=settings, engine=engine)
+    found: dict[int, list[dict[str, Array]]] = defaultdict(list)
     for number in range(recipe.method.members):
         own = seed + SEEDS_APART * number
         torch.manual_seed(own)
@@ -91,8 +93,12 @@ def read(recipe: Recipe, seed: int, readings: int, device: Device) -> dict[int, 
             state = {"stage": 1, "epoch": 0, "step": 0, "totals": {}, "optimizers": None}
             after = build(config)
             run(after, seed=own, monitor=copyist, state=state | {"method": weights})
-            found[epoch].append(in_units_of_training(after, test, store, engine))
-    return {epoch: np.mean(members, 0) for epoch, members in found.items()}
+            by_split = {name: scores(after, store, engine) for name, store in stores.items()}
+            found[epoch].append(in_units_of_training(by_split))
+    return {
+        epoch: {split: np.mean([member[split] for member in members], 0) for split in READ}
+        for epoch, members in found.items()
+    }
 
 
 def main() -> None:
@@ -106,15 +112,20 @@ def main() -> None:
     options = parser.parse_args()
     recipe = read_recipe(options.recipe, options.set)
     began = time.monotonic()
-    found = read(recipe, options.seed, options.readings, options.device)
+    splits = recipe.data.load(recipe.method.size)
+    found = read(recipe, splits, options.seed, options.readings, options.device)
     print()
-    labels = recipe.data.load(recipe.method.size).test.labels
-    aucs = {epoch: auc(score, labels) for epoch, score in found.items()}
-    alike = agreement(combinations(found.values(), 2))
-    for epoch, value in aucs.items():
-        print(f"stopped after epoch {epoch}: AUC {100 * value:.1f}")
-    spread = max(aucs.values()) - min(aucs.values())
-    print(f"range {100 * spread:.1f}, rank correlation {alike:.3f}")
+    labels = {name: images.labels for name, images in splits.items()}
+    aucs = {
+        split: {epoch: auc(reading[split], labels[split]) for epoch, reading in found.items()}
+        for split in READ
+    }
+    alike = agreement(combinations((reading["test"] for reading in found.values()), 2))
+    for split, by_epoch in aucs.items():
+        shown = ", ".join(f"{epoch}: {100 * value:.1f}" for epoch, value in by_epoch.items())
+        spread = max(by_epoch.values()) - min(by_epoch.values())
+        print(f"{split} AUC, stopped after epoch {shown}; range {100 * spread:.1f}")
+    print(f"rank correlation of test scores {alike:.3f}")
     result = provenance(options.device) | {"minutes": (time.monotonic() - began) / 60}
     result |= {"recipe": recipe.model_dump(mode="json"), "seed": options.seed}
     result |= {"auc": aucs, "agreement": alike}
