@@ -2,6 +2,7 @@
 on the machine."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,19 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
-def shared() -> Path:
-    """The reference material (golden cases, data, weights), kept outside the project."""
+def shared() -> Callable[..., Path]:
+    """shared("golden", "windows.npz"): a file or folder of the reference material, which is kept
+    outside the project."""
     default = Path(__file__).resolve().parents[2] / "shared"
-    folder = Path(os.environ.get("SQUID_SHARED", default))
-    if not folder.is_dir():
-        pytest.skip(f"no reference material at {folder} (set SQUID_SHARED)")
-    return folder
+    root = Path(os.environ.get("SQUID_SHARED", default))
+
+    def find(*names: str) -> Path:
+        path = root.joinpath(*names)
+        if not path.exists():
+            pytest.skip(f"no reference material at {path} (set SQUID_SHARED)")
+        return path
+
+    return find
 
 
 TINY = """

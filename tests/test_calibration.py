@@ -8,7 +8,7 @@ from squid.errors import ConfigError, DataError
 
 
 def test_probability_is_the_authors_standardised_score(shared):
-    golden = np.load(shared / "golden" / "score_metrics.npz")
+    golden = np.load(shared("golden", "score_metrics.npz"))
     mean, std = -float(golden["mu"]), float(golden["sigma"])
     calibration = Calibration(mean=mean, std=std, count=1, thresholds={}, heldout=0)
     theirs = 1 - 1 / (1 + np.exp(-(golden["raw"].astype(float) - golden["mu"]) / golden["sigma"]))

@@ -1,5 +1,6 @@
 """The trivial controls: what they measure, and what they reach on ZhangLab."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -63,9 +64,9 @@ def test_they_see_training_normals_only(made_up: Splits) -> None:
         np.testing.assert_array_equal(clean[name], other[name])
 
 
-def test_zhanglab(shared: Path) -> None:
+def test_zhanglab(shared: Callable[..., Path]) -> None:
     """Measured before on the same test images with another draw of the training split."""
-    splits = ZhangLab(root=shared / "data" / "zhanglab128").load(128)
+    splits = ZhangLab(root=shared("data", "zhanglab128")).load(128)
     found = {n: 100 * auc(s, splits.test.labels) for n, s in control_scores(splits).items()}
     expected = {
         "mean intensity": 42.7,

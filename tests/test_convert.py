@@ -14,13 +14,13 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 @pytest.fixture(scope="module")
 def case(shared):
-    with np.load(shared / "golden" / "generator_small.npz") as file:
+    with np.load(shared("golden", "generator_small.npz")) as file:
         return {key: file[key] for key in file.files}
 
 
 @pytest.fixture(scope="module")
 def discriminator_case(shared):
-    with np.load(shared / "golden" / "discriminator.npz") as file:
+    with np.load(shared("golden", "discriminator.npz")) as file:
         return {key: file[key] for key in file.files}
 
 

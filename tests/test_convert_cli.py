@@ -18,7 +18,7 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 @pytest.fixture(scope="module")
 def golden(shared):
     def load(name):
-        with np.load(shared / "golden" / f"{name}.npz") as file:
+        with np.load(shared("golden", f"{name}.npz")) as file:
             return {key: file[key] for key in file.files}
 
     return load("generator_small"), load("discriminator")

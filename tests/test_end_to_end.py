@@ -41,7 +41,7 @@ def squid(*words):
 @pytest.fixture(scope="module")
 def run(shared, tmp_path_factory):
     out = tmp_path_factory.mktemp("end-to-end") / "zhanglab"
-    settings = [*SMALL, f"data.root={shared / 'data' / 'zhanglab128'}"]
+    settings = [*SMALL, f"data.root={shared('data', 'zhanglab128')}"]
     words = [word for setting in settings for word in ("--set", setting)]
     printed = squid("train", RECIPE, "--out", out, "--device", "cpu", *words)
     assert "1249" in printed  # healthy children to train on
@@ -50,7 +50,7 @@ def run(shared, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def originals(shared):
-    return sorted((shared / "data" / "zhanglab_originals" / "test").rglob("*.jpeg"))
+    return sorted(shared("data", "zhanglab_originals", "test").rglob("*.jpeg"))
 
 
 def test_evaluate(run):

@@ -27,7 +27,7 @@ def _sample(n=300, *, shift=1.0, seed=0, decimals=1):
 
 
 def test_paper_rule_equals_the_authors(shared):
-    golden = np.load(shared / "golden" / "score_metrics.npz")
+    golden = np.load(shared("golden", "score_metrics.npz"))
     scores = -golden["raw"]
     metrics = evaluate(scores, golden["labels"], threshold=PAPER)
     threshold = metrics.threshold.value

@@ -191,8 +191,8 @@ def test_medmnist_does_not_train_on_copies_and_reads_colour(tmp_path: Path) -> N
     assert np.array_equal(splits.test.pixels[:, 0].numpy(), arrays["test_images"])
 
 
-def test_nih_is_split_by_patient(shared: Path) -> None:
-    splits = DATASETS["nih"].model_validate({"root": shared / "data" / "nih128"}).load(32)
+def test_nih_is_split_by_patient(shared: Callable[..., Path]) -> None:
+    splits = DATASETS["nih"].model_validate({"root": shared("data", "nih128")}).load(32)
     rows = splits.table()
     assert sum(row.patients or 0 for row in rows) <= 950
     assert rows[1].normal + rows[2].normal + rows[0].normal == 1421

@@ -1,6 +1,7 @@
 """The ground truth of DigitAnatomy is what its pixels show."""
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -166,8 +167,8 @@ def write_idx(folder: Path, name: str, array: np.ndarray, packed: bool) -> None:
     path.write_bytes(gzip.compress(data) if packed else data)
 
 
-def test_mnist_is_read(shared: Path) -> None:
-    settings = config(source=str(shared / "data" / "mnist" / "mnist.npz"), instances=50)
+def test_mnist_is_read(shared: Callable[..., Path]) -> None:
+    settings = config(source=str(shared("data", "mnist", "mnist.npz")), instances=50)
     cells, classes = settings.clean_cells(84)
     assert cells.shape == (350, 1, 28, 28)
     assert np.bincount(classes).tolist() == [35] * 10

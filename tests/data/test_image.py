@@ -1,6 +1,7 @@
 """Every kind of file becomes one gray image in [0, 1] or one clear error."""
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -145,11 +146,11 @@ def test_reading_keeps_order_reports_progress_and_skips(tmp_path: Path) -> None:
         read_many(paths, 4)
 
 
-def test_originals_become_the_published_128_pixel_images(shared: Path) -> None:
-    folder = shared / "data" / "zhanglab_originals"
+def test_originals_become_the_published_128_pixel_images(shared: Callable[..., Path]) -> None:
+    folder = shared("data", "zhanglab_originals")
     for part, kind in (("train", "normal"), ("test", "normal"), ("test", "pneumonia")):
         files = sorted((folder / part / kind.upper()).iterdir())
-        with np.load(shared / "data" / "zhanglab128" / f"{part}_{kind}.npz") as arrays:
+        with np.load(shared("data", "zhanglab128", f"{part}_{kind}.npz")) as arrays:
             places = [arrays["names"].tolist().index(path.name) for path in files]
             expected = arrays["images"][places].astype(int)
         difference = np.abs(read_many(files, 128).pixels[:, 0].numpy().astype(int) - expected)

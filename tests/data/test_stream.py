@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +34,8 @@ def test_keeps_the_order_and_the_pixels(files: list[Path]) -> None:
     assert torch.equal(pixels, read_many(files, SIZE).pixels)
 
 
-def test_real_files_read_as_they_do_one_by_one(shared: Path) -> None:
-    paths = sorted((shared / "data" / "zhanglab_originals").rglob("*.jpeg"))[:3]
+def test_real_files_read_as_they_do_one_by_one(shared: Callable[..., Path]) -> None:
+    paths = sorted(shared("data", "zhanglab_originals").rglob("*.jpeg"))[:3]
     (chunk,) = stream(paths, 32, 3)
     assert torch.equal(chunk.pixels, read_many(paths, 32).pixels)
 

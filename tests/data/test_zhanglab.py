@@ -1,5 +1,6 @@
 """ZhangLab: the paper's counts, by patient, from the npz files and from the published folders."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,8 @@ from squid.errors import DataError
 
 
 @pytest.fixture(scope="module")
-def splits(shared: Path) -> Splits:
-    return ZhangLab(root=shared / "data" / "zhanglab128").load(128)
+def splits(shared: Callable[..., Path]) -> Splits:
+    return ZhangLab(root=shared("data", "zhanglab128")).load(128)
 
 
 def test_the_papers_counts(splits: Splits) -> None:
@@ -34,8 +35,8 @@ def test_no_patient_is_in_two_splits_and_the_official_overlap_is_told(splits: Sp
     assert any("96 patients" in warning and "167" in warning for warning in splits.warnings)
 
 
-def test_contamination_takes_pneumonia_of_other_patients(shared: Path) -> None:
-    splits = ZhangLab(root=shared / "data" / "zhanglab128", contamination=0.1).load(32)
+def test_contamination_takes_pneumonia_of_other_patients(shared: Callable[..., Path]) -> None:
+    splits = ZhangLab(root=shared("data", "zhanglab128"), contamination=0.1).load(32)
     row = splits.table()[0]
     assert row.normal == 1249
     assert row.anomalous / (row.normal + row.anomalous) == pytest.approx(0.1, abs=1e-3)
@@ -44,13 +45,15 @@ def test_contamination_takes_pneumonia_of_other_patients(shared: Path) -> None:
     assert not sick & set(splits.validation.patients or ())
 
 
-def test_more_contamination_than_there_is_pneumonia_is_refused(shared: Path) -> None:
+def test_more_contamination_than_there_is_pneumonia_is_refused(shared: Callable[..., Path]) -> None:
     with pytest.raises(DataError, match=r"contamination = 0\.9 needs 11241"):
-        ZhangLab(root=shared / "data" / "zhanglab128", contamination=0.9).load(16)
+        ZhangLab(root=shared("data", "zhanglab128"), contamination=0.9).load(16)
 
 
-def test_folders_give_the_same_pixels_as_the_arrays(shared: Path, splits: Splits) -> None:
-    folders = ZhangLab(root=shared / "data" / "zhanglab_originals").load(128)
+def test_folders_give_the_same_pixels_as_the_arrays(
+    shared: Callable[..., Path], splits: Splits
+) -> None:
+    folders = ZhangLab(root=shared("data", "zhanglab_originals")).load(128)
     assert [tuple(row)[1:3] for row in folders.table()] == [(16, 0), (4, 0), (16, 16)]
     assert "Validation holds 4 normal and 0 pneumonia" in folders.warnings[0]
     places = [splits.test.names.index(name) for name in folders.test.names]

@@ -351,7 +351,7 @@ def test_impossible_heads_are_refused():
 
 @pytest.fixture(scope="module")
 def steps(shared):
-    with np.load(shared / "golden" / "train_steps_small_float64.npz") as file:
+    with np.load(shared("golden", "train_steps_small_float64.npz")) as file:
         return {key: torch.from_numpy(np.asarray(file[key])) for key in file.files}
 
 
@@ -435,9 +435,9 @@ def check_gradients(method, steps, grads):
 def test_golden_training_forward(shared):
     """In float64: the roundings of two float32 computations exceed the tolerance of one."""
     close = {"rtol": 1e-4, "atol": 1e-5, "check_dtype": False}
-    with np.load(shared / "golden" / "generator_small.npz") as file:
+    with np.load(shared("golden", "generator_small.npz")) as file:
         case = {key: torch.from_numpy(np.asarray(file[key])) for key in file.files}
-    with np.load(shared / "golden" / "discriminator.npz") as file:
+    with np.load(shared("golden", "discriminator.npz")) as file:
         judge = under({key: file[key] for key in file.files}, "sd/")
     method = from_reference(under(case, "sd/"), judge).double().train()
     noise = {f"generator.mask{m}": case[f"train/mask{m}"] for m in range(3)}

@@ -11,9 +11,9 @@ Case = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="session")
-def golden(shared: Path) -> Callable[[str], Case]:
+def golden(shared: Callable[..., Path]) -> Callable[[str], Case]:
     def load(name: str) -> Case:
-        with np.load(shared / "golden" / f"{name}.npz") as file:
+        with np.load(shared("golden", f"{name}.npz")) as file:
             return {key: torch.from_numpy(np.asarray(file[key])) for key in file.files}
 
     return load

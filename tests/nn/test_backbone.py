@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -15,8 +16,8 @@ from squid.nn.backbone import Backbone, BackboneConfig, build_backbone, pooled
 
 
 @pytest.fixture
-def weights(shared: Path) -> str:
-    return str(shared / "weights" / "vgg16_features_imagenet_fp16.safetensors")
+def weights(shared: Callable[..., Path]) -> str:
+    return str(shared("weights", "vgg16_features_imagenet_fp16.safetensors"))
 
 
 def waves(side: int) -> torch.Tensor:
