@@ -1,11 +1,11 @@
 """Does it matter when a training stops? The AUC had the generator been done earlier.
 
-    python benchmarks/stopping.py [--recipe FILE] [--seed 0] [--readings 5] [--set KEY=VALUE ...]
+    python benchmarks/stopping.py [--recipe FILE] [--seed 0] [--split test] [--set KEY=VALUE ...]
 
 At several epochs of the last fifth of a member's first stage a copy goes on to the stages after it
-as if that one had ended there; copies of all members score together. Beside the AUCs, of the
-labelled validation images and of the test images, stands how alike they rank the latter, for which
-no label is needed.
+as if that one had ended there; copies of all members score together. Beside the AUCs stands how
+alike they rank the images, for which no label is needed. Choices are made on the labelled
+validation images; the test images are for a recipe that is frozen.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from torch import Tensor
 
 from squid.choices import Device
 from squid.data.cache import ImageStore
-from squid.data.splits import Splits
+from squid.data.splits import ImageSet
 from squid.methods import build
 from squid.methods.base import Method
 from squid.metrics import auc
@@ -36,7 +36,6 @@ from squid.train.loop import Epoch, State
 
 SEEDS_APART = 100
 """Of one member from the next."""
-READ = ("validation", "test")
 
 
 class Copyist:
@@ -68,21 +67,23 @@ def scores(method: Method, images: ImageStore, engine: Engine) -> Array:
         return torch.cat([method.score(i).double() for i, _ in images.batches(256)]).cpu().numpy()
 
 
-def in_units_of_training(by_split: Mapping[str, Array]) -> dict[str, Array]:
-    mean, spread = by_split["train"].mean(), by_split["train"].std()
-    return {split: (by_split[split] - mean) / spread for split in READ}
+def in_units_of_training(
+    method: Method, images: ImageStore, store: ImageStore, engine: Engine
+) -> Array:
+    seen = scores(method, store, engine)
+    return np.asarray((scores(method, images, engine) - seen.mean()) / seen.std())
 
 
 def read(
-    recipe: Recipe, splits: Splits, seed: int, readings: int, device: Device
-) -> dict[int, dict[str, Array]]:
-    """Scores of the images of each split, by the epoch at which the first stage ended."""
+    recipe: Recipe, train_on: ImageSet, shown: ImageSet, seed: int, readings: int, device: Device
+) -> dict[int, Array]:
+    """Scores of the images `shown`, by the epoch at which the first stage ended."""
     config = recipe.method.model_copy(update={"members": 1})
     engine = Engine(device, precision=recipe.train.precision)
-    stores = {name: ImageStore(images.pixels, engine.device) for name, images in splits.items()}
+    store, images = (ImageStore(s.pixels, engine.device) for s in (train_on, shown))
     settings = recipe.train.model_copy(update={"snapshot_every": None})
-    run = partial(train, store=stores["train"], config=settings, engine=engine)
-    found: dict[int, list[dict[str, Array]]] = defaultdict(list)
+    run = partial(train, store=store, config=settings, engine=engine)
+    found: dict[int, list[Array]] = defaultdict(list)
     for number in range(recipe.method.members):
         own = seed + SEEDS_APART * number
         torch.manual_seed(own)
@@ -93,18 +94,15 @@ def read(
             state = {"stage": 1, "epoch": 0, "step": 0, "totals": {}, "optimizers": None}
             after = build(config)
             run(after, seed=own, monitor=copyist, state=state | {"method": weights})
-            by_split = {name: scores(after, store, engine) for name, store in stores.items()}
-            found[epoch].append(in_units_of_training(by_split))
-    return {
-        epoch: {split: np.mean([member[split] for member in members], 0) for split in READ}
-        for epoch, members in found.items()
-    }
+            found[epoch].append(in_units_of_training(after, images, store, engine))
+    return {epoch: np.mean(members, 0) for epoch, members in found.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--recipe", type=Path, default=Path("recipes/zhanglab.toml"))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--split", choices=("validation", "test"), default="validation")
     parser.add_argument("--readings", type=int, default=5)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
@@ -113,23 +111,19 @@ def main() -> None:
     recipe = read_recipe(options.recipe, options.set)
     began = time.monotonic()
     splits = recipe.data.load(recipe.method.size)
-    found = read(recipe, splits, options.seed, options.readings, options.device)
+    shown = splits.test if options.split == "test" else splits.validation
+    found = read(recipe, splits.train, shown, options.seed, options.readings, options.device)
     print()
-    labels = {name: images.labels for name, images in splits.items()}
-    aucs = {
-        split: {epoch: auc(reading[split], labels[split]) for epoch, reading in found.items()}
-        for split in READ
-    }
-    alike = agreement(combinations((reading["test"] for reading in found.values()), 2))
-    for split, by_epoch in aucs.items():
-        shown = ", ".join(f"{epoch}: {100 * value:.1f}" for epoch, value in by_epoch.items())
-        spread = max(by_epoch.values()) - min(by_epoch.values())
-        print(f"{split} AUC, stopped after epoch {shown}; range {100 * spread:.1f}")
-    print(f"rank correlation of test scores {alike:.3f}")
+    aucs = {epoch: auc(score, shown.labels) for epoch, score in found.items()}
+    alike = agreement(combinations(found.values(), 2))
+    for epoch, value in aucs.items():
+        print(f"stopped after epoch {epoch}: {options.split} AUC {100 * value:.1f}")
+    spread = max(aucs.values()) - min(aucs.values())
+    print(f"range {100 * spread:.1f}, rank correlation {alike:.3f}")
     result = provenance(options.device) | {"minutes": (time.monotonic() - began) / 60}
     result |= {"recipe": recipe.model_dump(mode="json"), "seed": options.seed}
-    result |= {"auc": aucs, "agreement": alike}
-    file = options.out / f"stopping-{options.recipe.stem}-seed-{options.seed}.json"
+    result |= {"split": options.split, "auc": aucs, "agreement": alike}
+    file = options.out / f"stopping-{options.recipe.stem}-{options.split}-seed-{options.seed}.json"
     options.out.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(result, indent=1) + "\n")
 

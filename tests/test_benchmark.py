@@ -340,7 +340,7 @@ def test_several_snapshots_cost_what_they_all_cost(ran: Path) -> None:
         ("memae", ["method.members=2", "method.epochs=2"], [1, 2, 3, 4]),
     ],
 )
-def test_a_finished_model_may_be_none_of_its_snapshots(
+def test_the_end_of_a_training_may_be_none_of_its_snapshots(
     recipe: Path, tmp_path: Path, row: str, change: list[str], epochs: list[int]
 ) -> None:
     """Its judge settles after them, or they are of one member each."""

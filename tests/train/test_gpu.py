@@ -1,4 +1,5 @@
-"""What only a GPU can show: captured graphs among snapshots and interruptions, compiled scoring."""
+"""What only a GPU can show: captured graphs among snapshots and interruptions, scoring that is
+compiled, replayed or done by several members at once."""
 
 from functools import partial
 

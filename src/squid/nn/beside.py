@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Generic, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -46,8 +46,8 @@ def _stream_beside(stream: torch.cuda.Stream, number: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(stream.device)  # type: ignore[no-untyped-call]
 
 
-def _keep_for(stream: torch.cuda.Stream, shared: Any) -> None:
+def _keep_for(stream: torch.cuda.Stream, tree: object) -> None:
     """Memory that two streams use is given back when both are done with it."""
-    for leaf in tree_leaves(shared):
+    for leaf in tree_leaves(tree):
         if isinstance(leaf, Tensor):
             leaf.record_stream(stream)
