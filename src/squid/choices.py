@@ -12,4 +12,4 @@ Rule = Literal["normals", "paper"]
 """Where a threshold comes from: held-out healthy images, or the best accuracy on the evaluated
 set."""
 Protocol = Literal["last", "paper", "snapshots"]
-"""Which snapshots speak (`protocols.py`)."""
+"""What speaks: the end of training, or which snapshots (`protocols.py`)."""

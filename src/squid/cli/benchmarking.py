@@ -28,8 +28,8 @@ Settings = Annotated[
 ProtocolOption = Annotated[
     Protocol | None,
     typer.Option(
-        help="Which snapshots speak: the last, the one that labelled validation images choose, "
-        "or the mean of all; default a line for each.",
+        help="What speaks: the end of training, the snapshot that labelled validation images "
+        "choose, or the mean of all; default a line for each.",
     ),
 ]
 Results = Annotated[

@@ -59,8 +59,8 @@ def evaluate(
     protocol: Annotated[
         Protocol,
         typer.Option(
-            help="Which snapshots speak: the last, the one that labelled validation images choose "
-            "(the paper's), or the mean of all.",
+            help="What speaks: the end of training, the snapshot that labelled validation images "
+            "choose (the paper's), or the mean of all.",
         ),
     ] = "last",
     set_: Annotated[
