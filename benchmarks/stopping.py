@@ -1,22 +1,20 @@
-"""Does it matter when a training stops? The AUC had the generator been done earlier.
+"""Does it matter when a training stops? The AUC had the generators been done earlier.
 
-    python benchmarks/stopping.py [--recipe FILE] [--seed 0] [--split test] [--set KEY=VALUE ...]
+    python benchmarks/stopping.py [--seed 0] [--split test] [--set KEY=VALUE ...] [--runs FOLDER]
 
-At several epochs of the last fifth of a member's first stage a copy goes on to the stages after it
-as if that one had ended there; copies of all members score together. Beside the AUCs stands how
-alike they rank the images, for which no label is needed. Choices are made on the labelled
-validation images; the test images are for a recipe that is frozen.
+Trains `ours` of recipes/accuracy.toml as `squid benchmark` does, which finds it done when it is
+given the same settings and that folder as --out. At snapshots of the last fifth of a member's
+first stage a copy goes on to the stages after it as if that one had ended there; copies of all
+members score together. Beside the AUCs stands how alike they rank the test images, for which no
+label is needed. Choices are made on the labelled validation images; the test labels are for a
+recipe that is frozen.
 """
 
 import argparse
-import copy
 import json
-import time
-from collections import defaultdict
-from collections.abc import Mapping
-from functools import partial
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,107 +22,116 @@ from agreement import Array, agreement
 from speed import provenance
 from torch import Tensor
 
-from squid.choices import Device
+from squid.benchmark.plan import plan_benchmark
 from squid.data.cache import ImageStore
-from squid.data.splits import ImageSet
+from squid.data.splits import Splits
+from squid.experiments import Quiet, train_run
 from squid.methods import build
 from squid.methods.base import Method
 from squid.metrics import auc
-from squid.recipe import Recipe, read_recipe
-from squid.train import Engine, train
-from squid.train.loop import Epoch, State
+from squid.recipe import Recipe
+from squid.run import Run
+from squid.train import Engine, Epoch, train
 
-SEEDS_APART = 100
-"""Of one member from the next."""
+STOPS = "stops.npz"
+SHOWN = ("validation", "test")
 
 
-class Copyist:
-    """A monitor that keeps the method's state at some epochs of the first stage."""
+class Stops(Quiet):
+    """A monitor that lets copies of a member end earlier, and keeps what they say in the run
+    folder."""
 
-    def __init__(self, method: Method, readings: int) -> None:
-        first = method.stages()[0]
+    def __init__(self, recipe: Recipe, splits: Splits, engine: Engine, run: Run, every: int):
+        first = build(recipe.method).stages()[0]
         assert first.epochs is not None
-        self.method, self.stage = method, first.name
-        earliest = round(0.8 * first.epochs)
-        self.epochs = {round(e) for e in np.linspace(earliest, first.epochs, readings)}
-        self.states: dict[int, Mapping[str, Tensor]] = {}
-
-    def progress(self, now: Epoch) -> None:
-        print(f"{now.stage} {now.epoch}/{now.epochs}", end="\r", flush=True)
+        self.recipe, self.engine, self.epochs = recipe, engine, first.epochs
+        self.stops = [e for e in range(every, first.epochs + 1, every) if 5 * e >= 4 * first.epochs]
+        self.store = ImageStore(splits.train.pixels, engine.device)
+        shown = {name: getattr(splits, name).pixels for name in SHOWN}
+        self.shown = {name: ImageStore(pixels, engine.device) for name, pixels in shown.items()}
+        self.file = run.path / STOPS
+        self.said: dict[str, Array] = dict(np.load(self.file)) if self.file.is_file() else {}
 
     def epoch(self, done: Epoch) -> None:
-        self.progress(done)
-        if done.stage == self.stage and done.epoch in self.epochs:
-            self.states[done.epoch] = copy.deepcopy(self.method.state_dict())
+        if done.epoch % 10 == 0:
+            print(f"{done.stage} {done.epoch}/{done.epochs}", flush=True)
 
-    def snapshot(self, epoch: int, method: Method) -> None: ...
+    def snapshot(self, epoch: int, method: Method) -> None:
+        member, before = divmod(epoch - 1, self.epochs)
+        if before + 1 in self.stops:
+            self._stop(member, before + 1, method.state_dict())
 
-    def save(self, state: State) -> None: ...
+    def _stop(self, member: int, epoch: int, weights: dict[str, Tensor]) -> None:
+        state = {"stage": 1, "epoch": 0, "step": 0, "totals": {}, "optimizers": None}
+        copy = build(self.recipe.method.model_copy(update={"members": 1}))
+        settings = self.recipe.train.model_copy(update={"snapshot_every": None})
+        train(
+            copy, self.store, settings, seed=self.recipe.seed, engine=self.engine, monitor=Quiet(),
+            state=state | {"method": {name: t.clone() for name, t in weights.items()}},
+        )  # fmt: skip
+        seen = self._scores(copy, self.store)
+        for name, images in self.shown.items():
+            scores = (self._scores(copy, images) - seen.mean()) / seen.std()
+            self.said[f"{name} {epoch} {member}"] = scores
+        with self.file.open("wb") as file:
+            np.savez(file, **self.said)  # type: ignore[arg-type]
+
+    def _scores(self, method: Method, images: ImageStore) -> Array:
+        with torch.no_grad(), self.engine.autocast():
+            found = [method.score(batch).double() for batch, _ in images.batches(256)]
+        return torch.cat(found).cpu().numpy()
+
+    def together(self, name: str) -> dict[int, Array]:
+        """Scores of a split by the epoch at which all members stopped."""
+        members = range(self.recipe.method.members)
+        return {
+            stop: np.mean([self.said[f"{name} {stop} {member}"] for member in members], 0)
+            for stop in self.stops
+        }
 
 
-def scores(method: Method, images: ImageStore, engine: Engine) -> Array:
-    with torch.no_grad(), engine.autocast():
-        return torch.cat([method.score(i).double() for i, _ in images.batches(256)]).cpu().numpy()
-
-
-def in_units_of_training(
-    method: Method, images: ImageStore, store: ImageStore, engine: Engine
-) -> Array:
-    seen = scores(method, store, engine)
-    return np.asarray((scores(method, images, engine) - seen.mean()) / seen.std())
-
-
-def read(
-    recipe: Recipe, train_on: ImageSet, shown: ImageSet, seed: int, readings: int, device: Device
-) -> dict[int, Array]:
-    """Scores of the images `shown`, by the epoch at which the first stage ended."""
-    config = recipe.method.model_copy(update={"members": 1})
-    engine = Engine(device, precision=recipe.train.precision)
-    store, images = (ImageStore(s.pixels, engine.device) for s in (train_on, shown))
-    settings = recipe.train.model_copy(update={"snapshot_every": None})
-    run = partial(train, store=store, config=settings, engine=engine)
-    found: dict[int, list[Array]] = defaultdict(list)
-    for number in range(recipe.method.members):
-        own = seed + SEEDS_APART * number
-        torch.manual_seed(own)
-        method = build(config)
-        copyist = Copyist(method, readings)
-        run(method, seed=own, monitor=copyist)
-        for epoch, weights in copyist.states.items():
-            state = {"stage": 1, "epoch": 0, "step": 0, "totals": {}, "optimizers": None}
-            after = build(config)
-            run(after, seed=own, monitor=copyist, state=state | {"method": weights})
-            found[epoch].append(in_units_of_training(after, images, store, engine))
-    return {epoch: np.mean(members, 0) for epoch, members in found.items()}
+def read(stops: Stops, splits: Splits, split: str) -> dict[str, Any]:
+    labels = getattr(splits, split).labels
+    aucs = {stop: auc(scores, labels) for stop, scores in stops.together(split).items()}
+    alike = agreement(combinations(stops.together("test").values(), 2))
+    return {"split": split, "auc": aucs, "agreement": alike}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--recipe", type=Path, default=Path("recipes/zhanglab.toml"))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--split", choices=("validation", "test"), default="validation")
-    parser.add_argument("--readings", type=int, default=5)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--data", choices=("zhanglab", "nih"), default="zhanglab")
+    parser.add_argument("--split", choices=SHOWN, default="validation")
+    parser.add_argument("--every", type=int, default=20, help="epochs between stops")
+    parser.add_argument("--device", default="auto")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--runs", type=Path, default=Path("runs/stopping"))
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
-    recipe = read_recipe(options.recipe, options.set)
-    began = time.monotonic()
+    (cell,) = plan_benchmark(
+        Path("recipes/accuracy.toml"), options.runs, methods=["ours"], data=[options.data],
+        seeds=1, first_seed=options.seed, settings=options.set,
+    ).cells  # fmt: skip
+    recipe, run = cell.recipe, Run(cell.folder)
+    every = recipe.train.snapshot_every
+    if not every or options.every % every:
+        parser.error(f"--every must be a multiple of train.snapshot_every, which is {every}.")
     splits = recipe.data.load(recipe.method.size)
-    shown = splits.test if options.split == "test" else splits.validation
-    found = read(recipe, splits.train, shown, options.seed, options.readings, options.device)
-    print()
-    aucs = {epoch: auc(score, shown.labels) for epoch, score in found.items()}
-    alike = agreement(combinations(found.values(), 2))
-    for epoch, value in aucs.items():
+    engine = Engine(options.device, precision=recipe.train.precision)
+    stops = Stops(recipe, splits, engine, run, options.every)
+    if not run.finished:
+        begun = (run.path / "resume.pt").is_file()
+        train_run(recipe, run.path, engine=engine, monitor=stops, splits=splits, resume=begun)
+    found = read(stops, splits, options.split)
+    for epoch, value in found["auc"].items():
         print(f"stopped after epoch {epoch}: {options.split} AUC {100 * value:.1f}")
-    spread = max(aucs.values()) - min(aucs.values())
-    print(f"range {100 * spread:.1f}, rank correlation {alike:.3f}")
-    result = provenance(options.device) | {"minutes": (time.monotonic() - began) / 60}
-    result |= {"recipe": recipe.model_dump(mode="json"), "seed": options.seed}
-    result |= {"split": options.split, "auc": aucs, "agreement": alike}
-    file = options.out / f"stopping-{options.recipe.stem}-{options.split}-seed-{options.seed}.json"
+    spread = max(found["auc"].values()) - min(found["auc"].values())
+    print(f"range {100 * spread:.1f}, rank correlation {found['agreement']:.3f}")
+    result = provenance("cuda" if engine.device.type == "cuda" else "cpu")
+    result["minutes"] = sum(float(row["seconds"]) for row in run.history) / 60
+    result |= {"recipe": recipe.model_dump(mode="json"), "seed": options.seed} | found
     options.out.mkdir(parents=True, exist_ok=True)
+    file = options.out / f"stopping-{options.data}-{options.split}-seed-{options.seed}.json"
     file.write_text(json.dumps(result, indent=1) + "\n")
 
 
