@@ -119,6 +119,8 @@ def main() -> None:
     splits = recipe.data.load(recipe.method.size)
     engine = Engine(options.device, precision=recipe.train.precision)
     stops = Stops(recipe, splits, engine, run, options.every)
+    if run.finished and not stops.said:
+        parser.error(f"{run.path} was trained without stops; choose another --runs.")
     if not run.finished:
         begun = (run.path / "resume.pt").is_file()
         train_run(recipe, run.path, engine=engine, monitor=stops, splits=splits, resume=begun)
