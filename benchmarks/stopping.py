@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from agreement import Array, agreement
 from speed import provenance
 from torch import Tensor
@@ -25,7 +24,8 @@ from torch import Tensor
 from squid.benchmark.plan import plan_benchmark
 from squid.data.cache import ImageStore
 from squid.data.splits import Splits
-from squid.experiments import Quiet, train_run
+from squid.detector import calibration_images
+from squid.experiments import Quiet, standardised_scores, train_run
 from squid.methods import build
 from squid.methods.base import Method
 from squid.metrics import auc
@@ -41,14 +41,16 @@ class Stops(Quiet):
     """A monitor that lets copies of a member end earlier, and keeps what they say in the run
     folder."""
 
-    def __init__(self, recipe: Recipe, splits: Splits, engine: Engine, run: Run, every: int):
+    def __init__(
+        self, recipe: Recipe, splits: Splits, engine: Engine, run: Run, every: int
+    ) -> None:
         first = build(recipe.method).stages()[0]
         assert first.epochs is not None
         self.recipe, self.engine, self.epochs = recipe, engine, first.epochs
         self.stops = [e for e in range(every, first.epochs + 1, every) if 5 * e >= 4 * first.epochs]
         self.store = ImageStore(splits.train.pixels, engine.device)
-        shown = {name: getattr(splits, name).pixels for name in SHOWN}
-        self.shown = {name: ImageStore(pixels, engine.device) for name, pixels in shown.items()}
+        self.training = calibration_images(recipe, splits)
+        self.shown = {name: getattr(splits, name).pixels for name in SHOWN}
         self.file = run.path / STOPS
         self.said: dict[str, Array] = dict(np.load(self.file)) if self.file.is_file() else {}
 
@@ -67,19 +69,12 @@ class Stops(Quiet):
         settings = self.recipe.train.model_copy(update={"snapshot_every": None})
         train(
             copy, self.store, settings, seed=self.recipe.seed, engine=self.engine, monitor=Quiet(),
-            state=state | {"method": {name: t.clone() for name, t in weights.items()}},
+            state=state | {"method": weights},
         )  # fmt: skip
-        seen = self._scores(copy, self.store)
-        for name, images in self.shown.items():
-            scores = (self._scores(copy, images) - seen.mean()) / seen.std()
-            self.said[f"{name} {epoch} {member}"] = scores
+        scored = standardised_scores(copy, self.recipe, self.training, self.shown)
+        self.said |= {f"{name} {epoch} {member}": scores for name, scores in scored.items()}
         with self.file.open("wb") as file:
             np.savez(file, **self.said)  # type: ignore[arg-type]
-
-    def _scores(self, method: Method, images: ImageStore) -> Array:
-        with torch.no_grad(), self.engine.autocast():
-            found = [method.score(batch).double() for batch, _ in images.batches(256)]
-        return torch.cat(found).cpu().numpy()
 
     def together(self, name: str) -> dict[int, Array]:
         """Scores of a split by the epoch at which all members stopped."""

@@ -15,50 +15,56 @@ from squid.train import Engine
 SETTLED = ("method.epochs=5", "method.sittings=5", "method.settle_epochs=2")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def recipe(tiny_recipe):
     return read_recipe(tiny_recipe, SETTLED)
 
 
-@pytest.fixture
-def stopping(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
-    import stopping
-
-    return stopping
+@pytest.fixture(scope="module")
+def splits(recipe):
+    return recipe.data.load(recipe.method.size)
 
 
-def train_with(monitor, recipe, splits, out):
-    train_run(recipe, out, engine=Engine("cpu"), monitor=monitor, splits=splits)
-    return Detector.load(out, device="cpu")
+@pytest.fixture(scope="module")
+def new_stops(recipe, splits, tmp_path_factory):
+    """Of one run folder."""
+    folder = tmp_path_factory.mktemp("stopping") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+        from stopping import Stops
+    return partial(Stops, recipe, splits, Engine("cpu"), Run(folder), 1)
 
 
-def test_a_copy_that_stops_at_the_end_says_what_the_training_says(stopping, recipe, tmp_path):
-    splits = recipe.data.load(recipe.method.size)
-    stops = stopping.Stops(recipe, splits, Engine("cpu"), Run(tmp_path / "run"), 1)
-    detector = train_with(stops, recipe, splits, tmp_path / "run")
-    seen = detector.score(splits.train.pixels)
-    said = (detector.score(splits.test.pixels) - seen.mean()) / seen.std()
+@pytest.fixture(scope="module")
+def stops(new_stops, recipe, splits):
+    """Of a training that is done."""
+    stops = new_stops()
+    train_run(recipe, stops.file.parent, engine=Engine("cpu"), monitor=stops, splits=splits)
+    return stops
+
+
+def scores(run, pixels):
+    return Detector.load(run, device="cpu").score(pixels)
+
+
+def test_a_copy_that_stops_at_the_end_says_what_the_training_says(stops, splits):
+    seen = scores(stops.file.parent, splits.train.pixels)
+    said = (scores(stops.file.parent, splits.test.pixels) - seen.mean()) / seen.std()
     read = stops.together("test")
     assert list(read) == [4, 5]
     np.testing.assert_allclose(read[5], said, atol=1e-4)
     assert not np.allclose(read[4], said, atol=1e-4)
 
 
-def test_readings_leave_the_training_as_it_is(stopping, recipe, tmp_path):
-    splits = recipe.data.load(recipe.method.size)
-    stops = stopping.Stops(recipe, splits, Engine("cpu"), Run(tmp_path / "read"), 1)
-    read = train_with(stops, recipe, splits, tmp_path / "read")
-    alone = train_with(Quiet(), recipe, splits, tmp_path / "alone")
+def test_readings_leave_the_training_as_it_is(stops, recipe, splits, tmp_path):
+    train_run(recipe, tmp_path / "alone", engine=Engine("cpu"), monitor=Quiet(), splits=splits)
     pixels = splits.test.pixels
-    np.testing.assert_array_equal(read.score(pixels), alone.score(pixels))
+    np.testing.assert_array_equal(
+        scores(stops.file.parent, pixels), scores(tmp_path / "alone", pixels)
+    )
 
 
-def test_what_was_read_is_kept_in_the_run_folder(stopping, recipe, tmp_path):
-    splits = recipe.data.load(recipe.method.size)
-    make = partial(stopping.Stops, recipe, splits, Engine("cpu"), Run(tmp_path / "run"), 1)
-    stops = make()
-    train_with(stops, recipe, splits, tmp_path / "run")
-    again = make().together("validation")
-    for epoch, scores in stops.together("validation").items():
-        np.testing.assert_array_equal(again[epoch], scores)
+def test_what_was_read_is_kept_in_the_run_folder(stops, new_stops):
+    again = new_stops().together("validation")
+    for epoch, said in stops.together("validation").items():
+        np.testing.assert_array_equal(again[epoch], said)

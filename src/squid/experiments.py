@@ -1,6 +1,6 @@
 """Recipe -> run -> numbers. One runner, used by `train`, `evaluate` and every table alike."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from squid.calibration import Calibration, calibrate
 from squid.choices import Device, Protocol, Rule
@@ -44,8 +45,8 @@ class Recorder:
         saved = run.snapshots or {}
         self._epochs: list[int] = saved["epochs"].tolist() if saved else []
         self._scores = {name: list(saved.get(name, [])) for name in ("validation", "test")}
-        self._images = {"training": calibration_images(recipe, splits)}
-        self._images |= {name: getattr(splits, name).pixels for name in self._scores}
+        self._training = calibration_images(recipe, splits)
+        self._images = {name: getattr(splits, name).pixels for name in self._scores}
 
     def progress(self, now: Epoch) -> None:
         self.beside.progress(now)
@@ -55,21 +56,13 @@ class Recorder:
         self.beside.epoch(done)
 
     def snapshot(self, epoch: int, method: Method) -> None:
-        """Scores of both evaluation splits in standard deviations of the training images' scores.
-
-        The test split is scored, not looked at: no choice is made from it.
-        """
-        device: Device = "cuda" if next(method.parameters()).is_cuda else "cpu"
-        detector = Detector(method, UNCALIBRATED, self._recipe, device=device)
-        parts = list(self._images.values())
-        scored = detector.score(torch.cat(parts))  # in one go: full batches, few shapes
-        training, *others = np.split(scored, np.cumsum([len(part) for part in parts])[:-1])
-        mean, std = training.mean(), training.std() or 1.0
+        """The test split is scored, not looked at: no choice is made from it."""
+        scored = standardised_scores(method, self._recipe, self._training, self._images)
         # A resumed run repeats the snapshots since its state was saved: they are replaced.
         kept = sum(earlier < epoch for earlier in self._epochs)
         self._epochs[kept:] = [epoch]
-        for name, scores in zip(self._scores, others, strict=True):
-            self._scores[name][kept:] = [(scores - mean) / std]
+        for name, scores in scored.items():
+            self._scores[name][kept:] = [scores]
         self.run.save_snapshots(
             {"epochs": np.array(self._epochs), **{n: np.stack(s) for n, s in self._scores.items()}}
         )
@@ -78,6 +71,19 @@ class Recorder:
     def save(self, state: State) -> None:
         self.run.save_state(state)
         self.beside.save(state)
+
+
+def standardised_scores(
+    method: Method, recipe: Recipe, training: Tensor, images: Mapping[str, Tensor]
+) -> dict[str, NDArray[np.float64]]:
+    """In standard deviations of the training images' scores, so that several trainings compare."""
+    device: Device = "cuda" if next(method.parameters()).is_cuda else "cpu"
+    detector = Detector(method, UNCALIBRATED, recipe, device=device)
+    parts = [training, *images.values()]
+    scored = detector.score(torch.cat(parts))  # in one go: full batches, few shapes
+    seen, *others = np.split(scored, np.cumsum([len(part) for part in parts])[:-1])
+    mean, std = seen.mean(), seen.std() or 1.0
+    return {name: (scores - mean) / std for name, scores in zip(images, others, strict=True)}
 
 
 def train_run(
