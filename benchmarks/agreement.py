@@ -3,13 +3,11 @@
     python benchmarks/agreement.py RESULT.json... [--out FOLDER]
 
 Nothing is trained, and agreement needs no label: what trainings agree on is not the whim of one.
-Beside it stand the correlations of means of two trainings with those of two others, and, with
-labels, the AUC of such means.
+Beside it stands how alike means of two trainings rank them to those of two others.
 """
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
 from itertools import combinations
 from typing import Any
 
@@ -18,9 +16,6 @@ from numpy.typing import NDArray
 from saved import read_results, results_parser
 from scipy.stats import spearmanr
 from speed import provenance
-
-from squid.benchmark.summary import Spread
-from squid.metrics import auc
 
 Array = NDArray[np.float64]
 
@@ -36,12 +31,10 @@ def compare(scores: Array, labels: NDArray[np.int64]) -> dict[str, Any]:
     pairs = list(combinations(range(len(scores)), 2))
     means = {pair: scores[list(pair)].mean(0) for pair in pairs}
     apart = [(a, b) for a, b in combinations(pairs, 2) if not set(a) & set(b)]
-    auc_of_two = Spread.of(100 * auc(mean, labels) for mean in means.values())
     return {
         "all": agreement((scores[i], scores[j]) for i, j in pairs),
         "healthy": agreement((scores[i][labels == 0], scores[j][labels == 0]) for i, j in pairs),
         "means of two": agreement((means[a], means[b]) for a, b in apart),
-        "AUC of means of two": asdict(auc_of_two),
     }
 
 
@@ -61,9 +54,7 @@ def main() -> None:
     }
     summary = {**provenance("cpu"), "seeds": [result["seed"] for result in results], **found}
     for name, row in found.items():
-        auc_of_two = Spread(**row["AUC of means of two"])
-        alike = f"{row['all']:.2f} (healthy images {row['healthy']:.2f})"
-        print(f"{name}: two trainings {alike}, AUC of means of two {auc_of_two:.1f}")
+        print(f"{name}: two trainings {row['all']:.2f} (healthy images {row['healthy']:.2f})")
     file = options.out / f"agreement-{results[0]['section']}-{results[0]['row']}.json"
     file.write_text(json.dumps(summary, indent=2) + "\n")
 

@@ -7,7 +7,7 @@ given the same settings and that folder as --out. At snapshots of the last fifth
 first stage a copy goes on to the stages after it as if that one had ended there; copies of all
 members score together. Beside the AUCs stands how alike they rank the test images, for which no
 label is needed. Choices are made on the labelled validation images; the test labels are for a
-recipe that is frozen.
+recipe that is frozen. What several such trainings say, each or together: together.py.
 """
 
 import argparse
@@ -87,9 +87,15 @@ class Stops(Quiet):
 
 def read(stops: Stops, splits: Splits, split: str) -> dict[str, Any]:
     labels = getattr(splits, split).labels
-    aucs = {stop: auc(scores, labels) for stop, scores in stops.together(split).items()}
-    alike = agreement(combinations(stops.together("test").values(), 2))
-    return {"split": split, "auc": aucs, "agreement": alike}
+    said = stops.together(split)
+    return {
+        "split": split,
+        "fingerprint": splits.fingerprint,
+        "auc": {stop: auc(scores, labels) for stop, scores in said.items()},
+        "agreement": agreement(combinations(stops.together("test").values(), 2)),
+        "scores": {"label": labels.tolist()}
+        | {str(stop): scores.round(4).tolist() for stop, scores in said.items()},
+    }
 
 
 def main() -> None:
@@ -126,10 +132,11 @@ def main() -> None:
     print(f"range {100 * spread:.1f}, rank correlation {found['agreement']:.3f}")
     result = provenance("cuda" if engine.device.type == "cuda" else "cpu")
     result["minutes"] = sum(float(row["seconds"]) for row in run.history) / 60
-    result |= {"recipe": recipe.model_dump(mode="json"), "seed": options.seed} | found
+    result |= {"section": options.data, "row": "stops", "seed": options.seed}
+    result |= {"recipe": recipe.model_dump(mode="json")} | found
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / f"stopping-{options.data}-{options.split}-seed-{options.seed}.json"
-    file.write_text(json.dumps(result, indent=1) + "\n")
+    file.write_text(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""What several trainings say together: the strongest score there is, at any cost.
+"""What several run folders say together: the strongest score there is, at any cost.
 
-    python benchmarks/together.py RESULT.json... [--out FOLDER]
+    python benchmarks/together.py RESULT.json... [--folders 2] [--out FOLDER]
 
-Nothing is trained. Means over snapshots, which are in units of healthy training images, are
-averaged over all results but one, each left out in turn: as many ensembles as there are results.
-They overlap, so their spread is less than that of ensembles trained apart.
+Nothing is trained. Results are put together in the order given, so many at a time, and their
+scores averaged. No two of these ensembles share a training, so their spread is that of another
+try. Scores of our run folders are in units of healthy training images: two folders of two members
+say what one folder with `method.members = 4` would. Of the results of stopping.py, which are read
+at several epochs, it also tells how far apart these readings are.
 """
 
 import json
@@ -22,9 +24,10 @@ from squid.metrics import PAPER, evaluate
 Array = NDArray[np.float64]
 
 
-def without_each(scores: Array) -> Array:
-    """(results, n) -> (results, n): the mean of all others."""
-    return np.asarray((scores.sum(0) - scores) / (len(scores) - 1))
+def ensembles(scores: Array, folders: int) -> Array:
+    """(results, n) -> (results // folders, n)"""
+    whole = len(scores) // folders * folders
+    return np.asarray(scores[:whole].reshape(-1, folders, scores.shape[1]).mean(1))
 
 
 def measured(scores: Array, labels: NDArray[np.int64]) -> dict[str, float]:
@@ -34,29 +37,40 @@ def measured(scores: Array, labels: NDArray[np.int64]) -> dict[str, float]:
 
 def main() -> None:
     parser = results_parser(__doc__)
+    parser.add_argument("--folders", type=int, default=2, help="in an ensemble (default 2)")
     options = parser.parse_args()
-    if len(options.results) < 3:
-        parser.error("three results at least: one is left out in turn, and one is no ensemble.")
     results = read_results(options.results)
+    if not 0 < options.folders <= len(results):
+        parser.error(f"{options.folders} at a time cannot be taken of {len(results)} results.")
     if len({result["fingerprint"] for result in results}) > 1:
         parser.error("the results are of different splits.")
-    if any("snapshots" not in result["scores"] for result in results):
-        parser.error("a result took no snapshots.")
     labels = np.array(results[0]["scores"]["label"])
-    scores = np.array([result["scores"]["snapshots"] for result in results])
-    ensembles = [measured(one, labels) for one in without_each(scores)]
-    spreads = {name: Spread.of(one[name] for one in ensembles) for name in SHOWN}
     summary: dict[str, Any] = {
         **provenance("cpu"),
         "commits": [result["commit"] for result in results],
         "seeds": [result["seed"] for result in results],
-        "all but one": {name: asdict(spread) for name, spread in spreads.items()},
-        "all": measured(scores.mean(0), labels),
+        "folders": options.folders,
     }
-    for name, spread in spreads.items():
-        print(f"{name}: {spread:.1f}, all {summary['all'][name]:.1f}")
-    file = options.out / f"together-{results[0]['section']}-{results[0]['row']}.json"
-    file.write_text(json.dumps(summary, indent=2) + "\n")
+    aucs = {}
+    for reading in [name for name in results[0]["scores"] if name != "label"]:
+        scores = np.array([result["scores"][reading] for result in results])
+        found = [measured(one, labels) for one in ensembles(scores, options.folders)]
+        spreads = {name: Spread.of(one[name] for one in found) for name in SHOWN}
+        everything = measured(scores.mean(0), labels)
+        aucs[reading] = [one["auc"] for one in found]
+        summary[reading] = {
+            "ensembles": {name: asdict(spread) for name, spread in spreads.items()},
+            "auc of each": aucs[reading],
+            "all": everything,
+        }
+        told = ", ".join(f"{name} {spread:.1f}" for name, spread in spreads.items())
+        print(f"{reading}: {told}; all {everything['auc']:.1f}")
+    if all(reading.isdigit() for reading in aucs):
+        ranges = np.ptp(list(aucs.values()), 0)
+        summary["range"] = {"each": ranges.tolist(), **asdict(Spread.of(ranges.tolist()))}
+        print(f"AUC range over readings: {Spread.of(ranges.tolist()):.1f}")
+    name = f"together-{results[0]['section']}-{results[0]['row']}-{options.folders}.json"
+    (options.out / name).write_text(json.dumps(summary, indent=2) + "\n")
 
 
 if __name__ == "__main__":
