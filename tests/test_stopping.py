@@ -26,13 +26,18 @@ def splits(recipe):
 
 
 @pytest.fixture(scope="module")
-def new_stops(recipe, splits, tmp_path_factory):
-    """Of one run folder."""
-    folder = tmp_path_factory.mktemp("stopping") / "run"
+def script():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
-        from stopping import Stops
-    return partial(Stops, recipe, splits, Engine("cpu"), Run(folder), 1)
+        import stopping
+    return stopping
+
+
+@pytest.fixture(scope="module")
+def new_stops(script, recipe, splits, tmp_path_factory):
+    """Of one run folder."""
+    folder = tmp_path_factory.mktemp("stopping") / "run"
+    return partial(script.Stops, recipe, splits, Engine("cpu"), Run(folder), 1)
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +73,10 @@ def test_what_was_read_is_kept_in_the_run_folder(stops, new_stops):
     again = new_stops().together("validation")
     for epoch, said in stops.together("validation").items():
         np.testing.assert_array_equal(again[epoch], said)
+
+
+def test_what_is_written_can_be_put_together_with_others(stops, splits, script):
+    found = script.read(stops, splits, "test")
+    assert found["scores"]["label"] == splits.test.labels.tolist()
+    assert [int(name) for name in found["scores"] if name != "label"] == list(found["auc"])
+    np.testing.assert_allclose(found["scores"]["5"], stops.together("test")[5], atol=1e-4)
