@@ -35,6 +35,17 @@ def measured(scores: Array, labels: NDArray[np.int64]) -> dict[str, float]:
     return {name: 100 * metrics[name]["value"] for name in SHOWN}
 
 
+def reading(scores: Array, labels: NDArray[np.int64], folders: int) -> dict[str, Any]:
+    """Of the (results, n) scores of one protocol, or of one stop."""
+    found = [measured(one, labels) for one in ensembles(scores, folders)]
+    spreads = {name: Spread.of(one[name] for one in found) for name in SHOWN}
+    return {
+        "ensembles": {name: asdict(spread) for name, spread in spreads.items()},
+        "auc of each": [one["auc"] for one in found],
+        "all": measured(scores.mean(0), labels),
+    }
+
+
 def main() -> None:
     parser = results_parser(__doc__)
     parser.add_argument("--folders", type=int, default=2, help="in an ensemble (default 2)")
@@ -45,30 +56,28 @@ def main() -> None:
     if len({result["fingerprint"] for result in results}) > 1:
         parser.error("the results are of different splits.")
     labels = np.array(results[0]["scores"]["label"])
+    readings = {
+        name: reading(
+            np.array([result["scores"][name] for result in results]), labels, options.folders
+        )
+        for name in results[0]["scores"]
+        if name != "label"
+    }
     summary: dict[str, Any] = {
         **provenance("cpu"),
         "commits": [result["commit"] for result in results],
         "seeds": [result["seed"] for result in results],
         "folders": options.folders,
+        **readings,
     }
-    aucs = {}
-    for reading in [name for name in results[0]["scores"] if name != "label"]:
-        scores = np.array([result["scores"][reading] for result in results])
-        found = [measured(one, labels) for one in ensembles(scores, options.folders)]
-        spreads = {name: Spread.of(one[name] for one in found) for name in SHOWN}
-        everything = measured(scores.mean(0), labels)
-        aucs[reading] = [one["auc"] for one in found]
-        summary[reading] = {
-            "ensembles": {name: asdict(spread) for name, spread in spreads.items()},
-            "auc of each": aucs[reading],
-            "all": everything,
-        }
-        told = ", ".join(f"{name} {spread:.1f}" for name, spread in spreads.items())
-        print(f"{reading}: {told}; all {everything['auc']:.1f}")
-    if all(reading.isdigit() for reading in aucs):
-        ranges = np.ptp(list(aucs.values()), 0)
-        summary["range"] = {"each": ranges.tolist(), **asdict(Spread.of(ranges.tolist()))}
-        print(f"AUC range over readings: {Spread.of(ranges.tolist()):.1f}")
+    for name, found in readings.items():
+        told = [f"{shown} {Spread(**spread):.1f}" for shown, spread in found["ensembles"].items()]
+        print(f"{name}: {', '.join(told)}; all {found['all']['auc']:.1f}")
+    if all(name.isdigit() for name in readings):  # epochs
+        ranges = np.ptp([found["auc of each"] for found in readings.values()], 0).tolist()
+        spread = Spread.of(ranges)
+        summary["range"] = {"each": ranges, **asdict(spread)}
+        print(f"AUC range over epochs: {spread:.1f}")
     name = f"together-{results[0]['section']}-{results[0]['row']}-{options.folders}.json"
     (options.out / name).write_text(json.dumps(summary, indent=2) + "\n")
 
