@@ -3,7 +3,7 @@
     python benchmarks/agreement.py RESULT.json... [--out FOLDER]
 
 Nothing is trained, and agreement needs no label: what trainings agree on is not the whim of one.
-Beside it stands how alike means of two trainings rank them to those of two others.
+Beside it stands the same of means of two trainings and means of two others.
 """
 
 import json

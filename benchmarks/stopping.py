@@ -21,6 +21,7 @@ from agreement import Array, agreement
 from speed import provenance
 from torch import Tensor
 
+from squid.benchmark.cell import rounded
 from squid.benchmark.plan import plan_benchmark
 from squid.data.cache import ImageStore
 from squid.data.splits import Splits
@@ -76,25 +77,32 @@ class Stops(Quiet):
         with self.file.open("wb") as file:
             np.savez(file, **self.said)  # type: ignore[arg-type]
 
-    def together(self, name: str) -> dict[int, Array]:
-        """Scores of a split by the epoch at which all members stopped."""
+    def alone(self, name: str) -> list[dict[int, Array]]:
+        """Scores of a split by each member, by the epoch at which it stopped."""
         members = range(self.recipe.method.members)
-        return {
-            stop: np.mean([self.said[f"{name} {stop} {member}"] for member in members], 0)
-            for stop in self.stops
-        }
+        return [{stop: self.said[f"{name} {stop} {m}"] for stop in self.stops} for m in members]
+
+    def together(self, name: str) -> dict[int, Array]:
+        """The same by all members."""
+        alone = self.alone(name)
+        return {stop: np.mean([said[stop] for said in alone], 0) for stop in self.stops}
 
 
 def read(stops: Stops, splits: Splits, split: str) -> dict[str, Any]:
     labels = getattr(splits, split).labels
     said = stops.together(split)
+
+    def aucs(said: dict[int, Array]) -> dict[int, float]:
+        return {stop: auc(scores, labels) for stop, scores in said.items()}
+
     return {
         "split": split,
         "fingerprint": splits.fingerprint,
-        "auc": {stop: auc(scores, labels) for stop, scores in said.items()},
+        "auc": aucs(said),
+        "auc of members": [aucs(alone) for alone in stops.alone(split)],
         "agreement": agreement(combinations(stops.together("test").values(), 2)),
         "scores": {"label": labels.tolist()}
-        | {str(stop): scores.round(4).tolist() for stop, scores in said.items()},
+        | {str(stop): rounded(scores) for stop, scores in said.items()},
     }
 
 

@@ -127,7 +127,7 @@ def _measured(cell: Cell, run: Run, splits: Splits, device: Device) -> Result:
         "snapshots": _trace(run.snapshots, splits, _ends_in_one(cell.recipe.method)),
         "scores": {
             "label": splits.test.labels.tolist(),
-            **{name: _rounded(scores) for name, (_, scores) in judged.items()},
+            **{name: rounded(scores) for name, (_, scores) in judged.items()},
         },
     }
 
@@ -215,5 +215,6 @@ def _peak_bytes(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _rounded(scores: NDArray[np.float64]) -> list[float]:
+def rounded(scores: NDArray[np.float64]) -> list[float]:
+    """As results keep them."""
     return [float(f"{score:.{DIGITS}g}") for score in scores]
