@@ -47,10 +47,10 @@ def main() -> None:
     if len({(result["fingerprint"], result["row"]) for result in results}) > 1:
         parser.error("the results are of different splits or rows.")
     labels = np.array(results[0]["scores"]["label"])
-    protocols = [name for name in results[0]["scores"] if name != "label"]
+    selections = [name for name in results[0]["scores"] if name != "label"]
     found = {
         name: compare(np.array([result["scores"][name] for result in results]), labels)
-        for name in protocols
+        for name in selections
     }
     summary = {**provenance("cpu"), "seeds": [result["seed"] for result in results], **found}
     for name, row in found.items():

@@ -78,12 +78,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
     began = time.monotonic()
-    cells = [(form, seed) for form in FORMS for seed in range(options.seeds)]
-    missing = [cell for cell in cells if not Run(folder(*cell, options)).finished]
+    jobs = [(form, seed) for form in FORMS for seed in range(options.seeds)]
+    missing = [job for job in jobs if not Run(folder(*job, options)).finished]
     for process in [start(form, seed, options) for form, seed in missing]:
         process.wait()
     found = {
-        form: [measure(folder(f, s, options)) for f, s in cells if f == form] for form in FORMS
+        form: [measure(folder(f, s, options)) for f, s in jobs if f == form] for form in FORMS
     }
     for form, rows in found.items():
         averaged = [100 * row["averaged"] for row in rows]

@@ -21,7 +21,7 @@ from scipy.ndimage import gaussian_filter
 from scipy.stats import spearmanr
 from speed import provenance
 
-from squid.controls import CONTROLS, minus_sharpness
+from squid.controls import TRIVIAL, minus_sharpness
 from squid.data.splits import Splits
 from squid.metrics import auc
 from squid.recipe import read_recipe
@@ -61,23 +61,23 @@ def followed(result: Result, blur: NDArray[np.float64]) -> dict[str, dict[str, f
     labels = np.array(result["scores"]["label"])
     groups = {"all": labels >= 0, "healthy": labels == 0, "abnormal": labels == 1}
     return {
-        protocol: {
+        selection: {
             name: float(spearmanr(np.array(scores)[group], blur[group]).statistic)
             for name, group in groups.items()
         }
-        for protocol, scores in result["scores"].items()
-        if protocol != "label"
+        for selection, scores in result["scores"].items()
+        if selection != "label"
     }
 
 
-def changed_controls(splits: Splits) -> dict[str, dict[str, float]]:
+def changed_trivial(splits: Splits) -> dict[str, dict[str, float]]:
     train, shown = splits.train.normals.pixels[:, 0].numpy(), splits.validation.pixels[:, 0].numpy()
     found = {}
     for name, change in CHANGES.items():
         known, judged = (change(images).reshape(len(images), -1) for images in (train, shown))
         found[name] = {
             control: 100 * auc(score(known, judged), splits.validation.labels)
-            for control, score in CONTROLS.items()
+            for control, score in TRIVIAL.items()
         }
     return found
 
@@ -96,10 +96,10 @@ def main() -> None:
             parser.error(f"{path} is of another split.")
         name = f"{result['row']}, seed {result['seed']}"
         summary["follows minus sharpness"][name] = found = followed(result, blur)
-        for protocol, groups in found.items():
+        for selection, groups in found.items():
             words = ", ".join(f"{group} {value:5.2f}" for group, value in groups.items())
             print(f"{name:24s} {protocol:10s} {words}")
-    summary["validation AUC"] = changed_controls(splits)
+    summary["validation AUC"] = changed_trivial(splits)
     for change, aucs in summary["validation AUC"].items():
         print(f"{change:24s} " + ", ".join(f"{c} {value:.1f}" for c, value in aucs.items()))
     file = options.out / f"sharpness-{recipe.data.name}.json"

@@ -26,7 +26,7 @@ HALVINGS = 200
 
 def elsewhere(result: Result) -> tuple[float, float]:
     """False alarms and share found by the threshold of validation images."""
-    metrics = result["protocols"]["last"]["normals"]["metrics"]
+    metrics = result["evaluations"]["last"]["normals"]["metrics"]
     return 1 - metrics["specificity"]["value"], metrics["sensitivity"]["value"]
 
 

@@ -37,13 +37,13 @@ from squid.detector import UNCALIBRATED, Detector
 from squid.export import OnnxScorer, export_onnx
 from squid.methods import build
 from squid.methods.base import Stage
-from squid.methods.squid import Drawing, Squid
+from squid.methods.squid import StudentPass, Squid
 from squid.methods.squid_config import SquidConfig
 from squid.nn.memory import MemoryQueue, Shrinkage
 from squid.recipe import Recipe
 from squid.run import commit
 from squid.scoring import BATCH_SIZE, Replay, capture
-from squid.train.draws import Dice
+from squid.train.draws import Sampler
 from squid.train.engine import Engine
 from squid.train.step import REPLAYED, Form, Step, make_step
 
@@ -112,7 +112,7 @@ class Trainer:
         store = ImageStore(pixels, self.engine.device)
         self.stage: Stage = self.method.stages()[0]
         self.step: Step = make_step(form, self.method, self.stage, store, self.engine)
-        self.dice = Dice(
+        self.sampler = Sampler(
             self.method, Augment(), seed=0, stage=0, images=256, device=self.engine.device
         )
         self.count = 0
@@ -121,7 +121,7 @@ class Trainer:
         """`n` pairs of iterations."""
         for _ in range(2 * n):
             step = self.count % (256 // self.stage.batch_size)
-            draws = self.dice.draw(self.count, step, self.stage.batch_size)
+            draws = self.sampler.draw(self.count, step, self.stage.batch_size)
             self.step(draws, tuple(self.count % o.every == 0 for o in self.stage.objectives))
             self.count += 1
 
@@ -211,7 +211,7 @@ def authors_order() -> Callable[[], object]:
     def score() -> torch.Tensor:
         bottleneck, skips = method._encode(images)
         reconstruction, features = method.student(method._inpaint(bottleneck), skips)
-        method._teach(Drawing(reconstruction, features, bottleneck, skips))
+        method._teacher_pass(StudentPass(reconstruction, features, bottleneck, skips))
         logits: torch.Tensor = method.discriminator(reconstruction, "image")
         return logits
 

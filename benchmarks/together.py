@@ -19,7 +19,7 @@ from saved import read_results, results_parser
 from speed import provenance
 
 from squid.benchmark.summary import SHOWN, Spread
-from squid.metrics import PAPER, evaluate
+from squid.metrics import BEST_ACCURACY, evaluate
 
 Array = NDArray[np.float64]
 
@@ -31,11 +31,11 @@ def ensembles(scores: Array, folders: int) -> Array:
 
 
 def measured(scores: Array, labels: NDArray[np.int64]) -> dict[str, float]:
-    metrics = evaluate(scores, labels, threshold=PAPER).model_dump()
+    metrics = evaluate(scores, labels, threshold=BEST_ACCURACY).model_dump()
     return {name: 100 * metrics[name]["value"] for name in SHOWN}
 
 
-def reading(scores: Array, labels: NDArray[np.int64], folders: int) -> dict[str, Any]:
+def selected(scores: Array, labels: NDArray[np.int64], folders: int) -> dict[str, Any]:
     """Of the (results, n) scores of one protocol, or of one stop."""
     found = [measured(one, labels) for one in ensembles(scores, folders)]
     spreads = {name: Spread.of(one[name] for one in found) for name in SHOWN}
@@ -56,8 +56,8 @@ def main() -> None:
     if len({result["fingerprint"] for result in results}) > 1:
         parser.error("the results are of different splits.")
     labels = np.array(results[0]["scores"]["label"])
-    readings = {
-        name: reading(
+    select_scores = {
+        name: selected(
             np.array([result["scores"][name] for result in results]), labels, options.folders
         )
         for name in results[0]["scores"]
@@ -68,13 +68,13 @@ def main() -> None:
         "commits": [result["commit"] for result in results],
         "seeds": [result["seed"] for result in results],
         "folders": options.folders,
-        **readings,
+        **select_scores,
     }
-    for name, found in readings.items():
+    for name, found in select_scores.items():
         told = [f"{shown} {Spread(**spread):.1f}" for shown, spread in found["ensembles"].items()]
         print(f"{name}: {', '.join(told)}; all {found['all']['auc']:.1f}")
-    if all(name.isdigit() for name in readings):  # epochs
-        ranges = np.ptp([found["auc of each"] for found in readings.values()], 0).tolist()
+    if all(name.isdigit() for name in select_scores):  # epochs
+        ranges = np.ptp([found["auc of each"] for found in select_scores.values()], 0).tolist()
         spread = Spread.of(ranges)
         summary["range"] = {"each": ranges, **asdict(spread)}
         print(f"AUC range over epochs: {spread:.1f}")

@@ -12,12 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from squid.benchmark import plan_ablation, plan_benchmark, table_of_results
-from squid.benchmark.cell import RESULT, finished, read_result, run_cell
+from squid.benchmark.job import RESULT, finished, read_result, run_job
 from squid.benchmark.digits import DRAWN
 from squid.benchmark.measures import backbone, planned_steps, published_steps
 from squid.benchmark.summary import Spread, published, summarise_results
 from squid.cli import app
-from squid.controls import CONTROLS
+from squid.controls import TRIVIAL
 from squid.errors import ConfigError, DataError, RunError
 from squid.methods.cutpaste import CutPasteConfig
 from squid.methods.f_anogan import FAnoganConfig
@@ -25,7 +25,7 @@ from squid.methods.memae import MemAEConfig
 from squid.methods.padim import PadimConfig
 from squid.methods.squid_config import SquidConfig
 from squid.metrics import auc
-from squid.protocols import pick_snapshot, readings, running_means, snapshot_aucs, wobble
+from squid.protocols import pick_snapshot, select_scores, running_means, snapshot_aucs, late_auc_range
 from squid.recipe import read_recipe
 from squid.run import Run
 
@@ -79,7 +79,7 @@ SNAPSHOTS = {"epochs": np.array([10, 20, 30, 40]), "validation": VALIDATION, "te
 
 
 def test_each_protocol_reads_its_snapshots() -> None:
-    found = readings(SNAPSHOTS, LABELS)
+    found = select_scores(SNAPSHOTS, LABELS)
     assert list(found) == ["last", "paper", "snapshots"]
     assert found["last"].epoch == 40
     np.testing.assert_array_equal(found["last"].test, [4, 4, 4, 4])
@@ -91,7 +91,7 @@ def test_each_protocol_reads_its_snapshots() -> None:
 
 
 def test_only_the_papers_protocol_sees_labels() -> None:
-    right, wrong = readings(SNAPSHOTS, LABELS), readings(SNAPSHOTS, 1 - LABELS)
+    right, wrong = select_scores(SNAPSHOTS, LABELS), select_scores(SNAPSHOTS, 1 - LABELS)
     for name in ("last", "snapshots"):
         np.testing.assert_array_equal(right[name].test, wrong[name].test)
     assert wrong["paper"].epoch == 40
@@ -119,14 +119,14 @@ def test_the_best_is_that_of_all_epochs_before() -> None:
 def test_wobble_is_the_range_over_the_last_fifth() -> None:
     epochs = list(range(10, 110, 10))
     aucs = [0.1, 0.9, 0.1, 0.9, 0.1, 0.9, 0.1, 0.99, 0.80, 0.83]
-    assert wobble(epochs, aucs) == pytest.approx(0.03)
+    assert late_auc_range(epochs, aucs) == pytest.approx(0.03)
     assert snapshot_aucs(TEST, LABELS) == [1.0, 0.0, 0.75, 0.5]
 
 
 def test_the_last_running_mean_is_what_the_snapshots_say() -> None:
     means = running_means(TEST)
     np.testing.assert_array_equal(means[0], TEST[0])
-    np.testing.assert_array_equal(means[-1], readings(SNAPSHOTS, LABELS)["snapshots"].test)
+    np.testing.assert_array_equal(means[-1], select_scores(SNAPSHOTS, LABELS)["snapshots"].test)
 
 
 # Plans
@@ -135,14 +135,14 @@ def test_the_last_running_mean_is_what_the_snapshots_say() -> None:
 def test_what_is_nearer_wins(recipe: Path, tmp_path: Path) -> None:
     plan = plan_benchmark(recipe, tmp_path)
     assert plan.sections == ("digits", "elsewhere")
-    memae = {cell.section: cell.recipe for cell in plan.cells if cell.row == "memae"}
+    memae = {job.section: job.recipe for job in plan.jobs if job.row == "memae"}
     assert memae["digits"].method.slots == 10  # type: ignore[attr-defined]
     assert memae["elsewhere"].method.slots == 20  # type: ignore[attr-defined]
     assert memae["digits"].train.snapshot_every == 1
     assert memae["digits"].train.augment is not None
     assert memae["digits"].train.augment.shift == 0
-    assert {cell.recipe.seed for cell in plan.cells} == {0, 1}
-    assert plan.cells[0].folder == tmp_path / "digits" / "auto_encoder" / "seed-0"
+    assert {job.recipe.seed for job in plan.jobs} == {0, 1}
+    assert plan.jobs[0].folder == tmp_path / "digits" / "auto_encoder" / "seed-0"
 
 
 def test_rows_sections_and_seeds_can_be_chosen(recipe: Path, tmp_path: Path) -> None:
@@ -150,9 +150,9 @@ def test_rows_sections_and_seeds_can_be_chosen(recipe: Path, tmp_path: Path) -> 
         recipe, tmp_path, methods=["memae"], data=["digits"], seeds=1, first_seed=7,
         settings=["method.epochs=3"],
     )  # fmt: skip
-    assert [cell.name for cell in plan.cells] == ["digits/memae/seed-7"]
-    assert plan.cells[0].recipe.method.epochs == 3  # type: ignore[attr-defined]
-    assert plan.cells[0].command.endswith(
+    assert [job.name for job in plan.jobs] == ["digits/memae/seed-7"]
+    assert plan.jobs[0].recipe.method.epochs == 3  # type: ignore[attr-defined]
+    assert plan.jobs[0].command.endswith(
         "--set method.epochs=3 --data digits --methods memae --seeds 1 --first-seed 7"
     )
 
@@ -176,7 +176,7 @@ def test_wrong_choices_are_refused(
 def test_the_papers_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows of the paper's table, each within its schedule, and its seven on CheXpert."""
     plan = plan_benchmark(ROOT / "recipes" / "benchmark.toml", tmp_path, seeds=1)
-    rows = {section: [cell.row for cell in plan.of(section)] for section in plan.sections}
+    rows = {section: [job.row for job in plan.of(section)] for section in plan.sections}
     assert [row for row in rows["zhanglab"] if published("zhanglab", row)] == rows["zhanglab"]
     assert len(rows["zhanglab"]) == 15
     assert all(published("chexpert", row) for row in rows["chexpert"])
@@ -186,7 +186,7 @@ def test_the_papers_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_row_may_be_a_recipe(tmp_path: Path) -> None:
     plan = plan_benchmark(ROOT / "recipes" / "accuracy.toml", tmp_path, data=["zhanglab"], seeds=1)
-    reference, longer, ours, one, long = (cell.recipe for cell in plan.cells)
+    reference, longer, ours, one, long = (job.recipe for job in plan.jobs)
     released = read_recipe(ROOT / "recipes" / "zhanglab-reference.toml")
     assert reference.method == released.method
     assert reference.calibration == released.calibration
@@ -194,24 +194,24 @@ def test_a_row_may_be_a_recipe(tmp_path: Path) -> None:
     assert ours.method == read_recipe(ROOT / "recipes" / "zhanglab.toml").method
     assert one.method == ours.method.model_copy(update={"members": 1})
     assert long.method == one.method.model_copy(update={"epochs": 1000, "sittings": 0})
-    for cell in plan.cells:
-        assert published("zhanglab", cell.row) == published("zhanglab", "squid")
+    for job in plan.jobs:
+        assert published("zhanglab", job.row) == published("zhanglab", "squid")
 
 
 def test_a_section_may_change_a_row_to_a_recipe(tmp_path: Path) -> None:
     path = ROOT / "recipes" / "benchmark.toml"
     plan = plan_benchmark(path, tmp_path, data=["digitanatomy"], methods=["squid"], seeds=1)
     alone = read_recipe(ROOT / "recipes" / "digitanatomy.toml")
-    assert plan.cells[0].recipe.method == alone.method
-    assert plan.cells[0].recipe.train.augment == alone.train.augment
+    assert plan.jobs[0].recipe.method == alone.method
+    assert plan.jobs[0].recipe.train.augment == alone.train.augment
 
 
 def test_an_ablation_puts_the_full_recipe_first(tmp_path: Path) -> None:
     recipes = sorted((ROOT / "recipes" / "ablations").glob("*.toml"))
     plan = plan_ablation(recipes, ROOT / "recipes" / "zhanglab.toml", tmp_path, seeds=2)
-    rows = list(dict.fromkeys(cell.row for cell in plan.cells))
+    rows = list(dict.fromkeys(job.row for job in plan.jobs))
     assert rows == ["full", *(path.stem for path in recipes)]
-    assert len(plan.cells) == 2 * len(rows)
+    assert len(plan.jobs) == 2 * len(rows)
     assert published("zhanglab", "no-space-aware")["auc"] == Spread(77.6, 0.5)
     unpublished = [row for row in rows if not published("zhanglab", row)]
     assert unpublished == ["patch-decoder-memory"]
@@ -228,7 +228,7 @@ def test_steps_run_and_published() -> None:
     assert published_steps(short, images=100) == 150_000
     assert published_steps(CutPasteConfig(width=4, steps=5), images=9) == 65_536
     assert published_steps(PadimConfig(size=32), images=100) == 0
-    settled = SquidConfig(epochs=3, epoch_steps=5, sittings=1, settle_epochs=2)
+    settled = SquidConfig(epochs=3, epoch_steps=5, target_updates=1, score_distillation_epochs=2)
     assert planned_steps(settled, images=160) == 3 * 5 + 2 * 5
 
 
@@ -289,12 +289,12 @@ def test_a_result_says_how_it_was_made(ran: Path) -> None:
     assert result["parameters"] == sum(
         values.numel() for values in Run(folder).load_method().parameters()
     )
-    assert list(result["protocols"]) == ["last", "paper", "snapshots"]
-    for name, judged in result["protocols"].items():
+    assert list(result["evaluations"]) == ["last", "paper", "snapshots"]
+    for name, evaluated in result["evaluations"].items():
         value = auc(result["scores"][name], result["scores"]["label"])
-        assert judged["paper"]["metrics"]["auc"]["value"] == pytest.approx(value, abs=1e-3)
-        assert judged["normals"]["metrics"]["threshold"]["rule"] == "normals"
-        assert judged["paper"]["metrics"]["threshold"]["rule"] == "paper"
+        assert evaluated["paper"]["metrics"]["auc"]["value"] == pytest.approx(value, abs=1e-3)
+        assert evaluated["normals"]["metrics"]["threshold"]["rule"] == "normals"
+        assert evaluated["paper"]["metrics"]["threshold"]["rule"] == "paper"
     snapshots = Run(folder).snapshots
     assert snapshots is not None
     np.testing.assert_allclose(result["scores"]["snapshots"], snapshots["test"].mean(0), rtol=1e-4)
@@ -307,18 +307,18 @@ def test_tables_parse(ran: Path) -> None:
     values = json.loads((ran / "table.json").read_text())
     assert [record["row"] for record in records] == [row["row"] for row in values["rows"]]
     assert [row["row"] for row in values["rows"]].count("memae") == 3
-    controls = [row["row"] for row in values["rows"] if row["protocol"] == "control"]
-    assert controls == list(CONTROLS)
+    trivial = [row["row"] for row in values["rows"] if row["selection"] == "control"]
+    assert trivial == list(TRIVIAL)
     assert {failure["cell"] for failure in values["failures"]} == {
         "digits/auto_encoder/seed-0", "digits/auto_encoder/seed-1",
     }  # fmt: skip
     squid = next(row for row in values["rows"] if row["row"] == "squid")
     results = [read_result(ran / "digits" / "squid" / f"seed-{seed}") for seed in (0, 1)]
-    aucs = [100 * r["protocols"]["last"]["paper"]["metrics"]["auc"]["value"] for r in results if r]
+    aucs = [100 * r["evaluations"]["last"]["paper"]["metrics"]["auc"]["value"] for r in results if r]
     assert squid["auc"] == pytest.approx(np.mean(aucs))
     assert squid["auc_std"] == pytest.approx(np.std(aucs, ddof=1))
     page = (ran / "table.html").read_text()
-    detected, spent = 1 + len(records), 1 + len(records) - len(controls)
+    detected, spent = 1 + len(records), 1 + len(records) - len(trivial)
     assert page.count("<tr>") == detected + spent
     assert "control: pixel kNN" in page
 
@@ -348,10 +348,10 @@ def test_the_end_of_a_training_may_be_none_of_its_snapshots(
     plan = plan_benchmark(
         recipe, tmp_path, methods=[row], data=["digits"], seeds=1, settings=settings
     )
-    result = run_cell(plan.cells[0], device="cpu")
+    result = run_job(plan.jobs[0], device="cpu")
     assert result["snapshots"]["epochs"] == epochs
     assert result["scores"]["last"] != result["scores"]["snapshots"]
-    wobbles = {line.protocol: line.wobble for line in summarise_results([result])}
+    wobbles = {line.selection: line.late_auc_range for line in summarise_results([result])}
     assert wobbles["last"] is None
     assert wobbles["snapshots"] is not None
 
@@ -361,7 +361,7 @@ def test_the_course_of_rows_with_snapshots_is_drawn(ran: Path) -> None:
     assert (ran / "figures/courses-digits.png").is_file()
     assert "Test AUC by epoch of MemAE" in (ran / "table.html").read_text()
     alone = table_of_results([ran / "digits" / "squid" / "seed-0" / RESULT])
-    assert alone.courses == {}
+    assert alone.auc_curves == {}
 
 
 @pytest.mark.slow
@@ -390,11 +390,11 @@ def test_kept_results_make_the_same_table(ran: Path) -> None:
     table = [line for line in (ran / "table.md").read_text().splitlines() if line.startswith("| ")]
     assert [line for line in made.output.splitlines() if line.startswith("| ")] == table
     assert table_of_results([kept]).records()[0]["row"] == "memae"
-    assert len(table_of_results([kept, ran]).controls) == len(CONTROLS), "the same ones"
+    assert len(table_of_results([kept, ran]).trivial) == len(TRIVIAL), "the same ones"
     by_paper = [
-        (record["row"], record["protocol"])
-        for record in table_of_results([kept], protocol="paper").records()
-        if record["protocol"] != "control"
+        (record["row"], record["selection"])
+        for record in table_of_results([kept], selection="paper").records()
+        if record["selection"] != "control"
     ]
     assert by_paper == [("memae", "paper"), ("squid", "last")]
 
@@ -405,26 +405,26 @@ def test_a_result_of_another_recipe_is_not_taken(ran: Path, recipe: Path, tmp_pa
         recipe, ran, data=["digits"], methods=["memae"], settings=["method.epochs=2"]
     )
     with pytest.raises(RunError, match="result of another recipe"):
-        finished(plan.cells[0])
-    result = json.loads((plan.cells[0].folder / RESULT).read_text())
+        finished(plan.jobs[0])
+    result = json.loads((plan.jobs[0].folder / RESULT).read_text())
     del result["recipe"]["method"]["entropy_weight"]  # as one made before there was this key
     later = tmp_path / "later"
     later.mkdir()
     (later / RESULT).write_text(json.dumps(result))
-    same = plan_benchmark(recipe, ran, data=["digits"], methods=["memae"]).cells[0]
+    same = plan_benchmark(recipe, ran, data=["digits"], methods=["memae"]).jobs[0]
     assert finished(replace(same, folder=later))
 
 
 def test_a_begun_run_is_gone_on_with(recipe: Path, tmp_path: Path) -> None:
     """Interrupted in training: the same result as one run through."""
     choice = {"data": ["digits"], "methods": ["memae"], "settings": ["train.save_minutes=0"]}
-    whole = plan_benchmark(recipe, tmp_path / "whole", **choice).cells[0]  # type: ignore[arg-type]
+    whole = plan_benchmark(recipe, tmp_path / "whole", **choice).jobs[0]  # type: ignore[arg-type]
     parts = replace(whole, folder=tmp_path / "parts")
-    expected = run_cell(whole, device="cpu")
+    expected = run_job(whole, device="cpu")
     with pytest.raises(StopHere):
-        run_cell(parts, device="cpu", monitor=Stopper(parts.folder))
+        run_job(parts, device="cpu", monitor=Stopper(parts.folder))
     assert not finished(parts)
-    result = run_cell(parts, device="cpu")
+    result = run_job(parts, device="cpu")
     assert result["scores"]["last"] == expected["scores"]["last"]
     assert finished(parts)
 

@@ -12,19 +12,19 @@ def test_probability_is_the_authors_standardised_score(shared):
     mean, std = -float(golden["mu"]), float(golden["sigma"])
     calibration = Calibration(mean=mean, std=std, count=1, thresholds={}, heldout=0)
     theirs = 1 - 1 / (1 + np.exp(-(golden["raw"].astype(float) - golden["mu"]) / golden["sigma"]))
-    np.testing.assert_allclose(calibration.probability(-golden["raw"]), theirs, rtol=1e-6)
-    assert golden["threshold"] in calibration.probability(-golden["raw"]).astype(np.float32)
+    np.testing.assert_allclose(calibration.standardised(-golden["raw"]), theirs, rtol=1e-6)
+    assert golden["threshold"] in calibration.standardised(-golden["raw"]).astype(np.float32)
 
 
 def test_mean_and_population_std():
     calibration = calibrate([1.0, 3.0], [0.0])
     assert (calibration.mean, calibration.std, calibration.count) == (2.0, 1.0, 2)
-    np.testing.assert_allclose(calibration.probability([2.0, 3.0]), [0.5, 1 / (1 + np.exp(-1))])
+    np.testing.assert_allclose(calibration.standardised([2.0, 3.0]), [0.5, 1 / (1 + np.exp(-1))])
 
 
 def test_probability_survives_extreme_and_constant_scores():
     calibration = calibrate([5.0, 5.0], [5.0])
-    values = calibration.probability(np.array([-1e6, 5.0, 1e6], dtype=np.float32))
+    values = calibration.standardised(np.array([-1e6, 5.0, 1e6], dtype=np.float32))
     assert values.dtype == np.float64
     assert values.tolist() == [0.0, 0.5, 1.0]
 
@@ -36,7 +36,7 @@ def test_threshold_is_the_conformal_rank(n, rate, called):
     """Of n + 1 exchangeable scores at most rate * (n + 1) lie above: one may be the new one."""
     heldout = np.arange(n, dtype=float)
     calibration = calibrate([0.0], np.random.default_rng(0).permutation(heldout), rates=(rate,))
-    assert calibration.verdict(heldout, rate).sum() == called
+    assert calibration.flagged(heldout, rate).sum() == called
     assert calibration.guaranteed(rate)
 
 
@@ -45,21 +45,21 @@ def test_false_positive_rate_is_kept_on_average_even_with_ties():
     called = []
     for _ in range(2000):
         calibration = calibrate([0.0], rng.integers(0, 8, 30), rates=(0.2,))
-        called.append(calibration.verdict(rng.integers(0, 8, 20), 0.2).mean())
+        called.append(calibration.flagged(rng.integers(0, 8, 20), 0.2).mean())
     assert 0.05 < np.mean(called) <= 0.2
 
 
 def test_too_few_held_out_images_are_owned_up_to():
     calibration = calibrate([0.0], [3.0, 1.0, 2.0])
     assert not calibration.guaranteed(0.1)
-    assert calibration.verdict([3.0, 3.1], 0.1).tolist() == [False, True]
+    assert calibration.flagged([3.0, 3.1], 0.1).tolist() == [False, True]
 
 
 def test_verdict_in_float32_agrees_with_the_held_out_score_it_came_from():
     scores = np.random.default_rng(0).normal(size=50).astype(np.float32)
     calibration = calibrate(scores, scores)
-    assert calibration.verdict(scores, 0.1).sum() == 4
-    assert not calibration.verdict(np.sort(scores)[45:46], 0.1)[0]
+    assert calibration.flagged(scores, 0.1).sum() == 4
+    assert not calibration.flagged(np.sort(scores)[45:46], 0.1)[0]
 
 
 def test_json_round_trip_is_exact():

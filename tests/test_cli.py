@@ -242,7 +242,7 @@ def test_scores_as_json(squid, run, images):
     code, out, _ = squid("score", run, images, "--format", "json", "--device", "cpu")
     assert code == 0
     rows = json.loads(out)
-    assert [set(row) for row in rows] == [{"image", "score", "probability", "anomalous"}] * 3
+    assert [set(row) for row in rows] == [{"image", "score", "standardised", "anomalous"}] * 3
     assert {Path(row["image"]).name for row in rows} == {f"[bold]{i}.png" for i in range(3)}
     scores = [row["score"] for row in rows]
     assert scores == sorted(scores, reverse=True)
@@ -262,7 +262,7 @@ def test_scores_as_csv_and_table_and_file(squid, run, images, tmp_path):
     _, out, _ = squid("score", run, images, "--format", "csv", "--device", "cpu")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert len(rows) == 3
-    assert all(0 <= float(row["probability"]) <= 1 for row in rows)
+    assert all(0 <= float(row["standardised"]) <= 1 for row in rows)
     file = tmp_path / "new" / "scores.csv"
     code, _, err = squid("score", run, images, "--out", file, "--device", "cpu")
     assert code == 0
@@ -317,14 +317,14 @@ def test_metrics_as_json_and_csv(squid, run):
     result = json.loads(out)
     assert 0 <= result["metrics"]["auc"]["value"] <= 1
     assert result["rule"] == "normals"
-    _, out, _ = squid("evaluate", run, "--format", "csv", "--rule", "paper", "--device", "cpu")
+    _, out, _ = squid("evaluate", run, "--format", "csv", "--threshold", "paper", "--device", "cpu")
     rows = {row["metric"]: row for row in csv.DictReader(io.StringIO(out))}
     auc = rows["auc"]
     assert float(auc["low"]) <= float(auc["value"]) <= float(auc["high"])
 
 
 def test_the_papers_rule_is_printed_as_such(squid, run):
-    for asked in (["--rule", "paper"], ["--protocol", "paper"]):
+    for asked in (["--threshold", "paper"], ["--selection", "paper"]):
         _, out, _ = squid("evaluate", run, *asked, "--device", "cpu")
         assert "best accuracy on this very set (the paper's rule)" in out
     assert "epoch by labels" in out

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from squid.controls import CONTROLS, control_scores
+from squid.controls import TRIVIAL, trivial_scores
 from squid.data import ZhangLab
 from squid.data.splits import ANOMALOUS, NORMAL, ImageSet, Splits
 from squid.metrics import auc
@@ -32,8 +32,8 @@ def made_up() -> Splits:
 
 
 def test_each_control_is_what_its_name_says(made_up: Splits) -> None:
-    scores = control_scores(made_up)
-    assert list(scores) == list(CONTROLS)
+    scores = trivial_scores(made_up)
+    assert list(scores) == list(TRIVIAL)
     pixels = made_up.test.pixels.flatten(1).double().numpy() / 255
     np.testing.assert_allclose(scores["mean intensity"], pixels.mean(1), rtol=1e-5)
     deviation = scores["minus standard deviation"]
@@ -52,22 +52,22 @@ def test_neighbours_are_the_two_nearest_training_images(made_up: Splits) -> None
     )
     distances = np.sort(np.linalg.norm(test[:, None] - train[None], axis=2), axis=1)
     expected = distances[:, :2].mean(1)
-    np.testing.assert_allclose(control_scores(made_up)["pixel kNN"], expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(trivial_scores(made_up)["pixel kNN"], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_they_see_training_normals_only(made_up: Splits) -> None:
     labels = [NORMAL] * 5 + [ANOMALOUS]
     strange = np.concatenate([made_up.train.pixels[:, 0].numpy(), made_up.test.pixels[2].numpy()])
     tainted = Splits(images(strange, labels, "t"), made_up.validation, made_up.test, official=False)
-    clean, other = control_scores(made_up), control_scores(tainted)
-    for name in CONTROLS:
+    clean, other = trivial_scores(made_up), trivial_scores(tainted)
+    for name in TRIVIAL:
         np.testing.assert_array_equal(clean[name], other[name])
 
 
 def test_zhanglab(shared: Callable[..., Path]) -> None:
     """Measured before on the same test images with another draw of the training split."""
     splits = ZhangLab(root=shared("data", "zhanglab128")).load(128)
-    found = {n: 100 * auc(s, splits.test.labels) for n, s in control_scores(splits).items()}
+    found = {n: 100 * auc(s, splits.test.labels) for n, s in trivial_scores(splits).items()}
     expected = {
         "mean intensity": 42.7,
         "minus standard deviation": 66.2,

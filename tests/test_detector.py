@@ -103,7 +103,7 @@ def test_a_prediction_says_what_a_score_means(detector: Detector, files: list[Pa
         assert prediction.source == str(path)
         assert prediction.score == score
         assert prediction.anomalous == (score >= 0.7)
-        assert prediction.probability == pytest.approx(1 / (1 + np.exp(-(score - 0.5) / 2.0)))
+        assert prediction.standardised == pytest.approx(1 / (1 + np.exp(-(score - 0.5) / 2.0)))
 
 
 def test_a_saved_detector_scores_the_same(detector: Detector, run: Path, pixels: Tensor) -> None:

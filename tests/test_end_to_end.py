@@ -66,7 +66,7 @@ def test_score_a_folder_of_jpeg_files(run, originals):
     rows = json.loads(squid("score", run, folder, "--device", "cpu", "--format", "json"))
     assert {row["image"] for row in rows} == set(map(str, originals))
     assert np.isfinite([row["score"] for row in rows]).all()
-    assert all(0 <= row["probability"] <= 1 for row in rows)
+    assert all(0 <= row["standardised"] <= 1 for row in rows)
     assert {row["anomalous"] for row in rows} <= {True, False}
 
 

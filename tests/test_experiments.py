@@ -15,17 +15,10 @@ from squid.methods.squid import Squid
 from squid.metrics import auc
 from squid.recipe import read_recipe
 from squid.run import Run
-from squid.train import Engine, Interrupted
+from squid.train import Engine, Interrupted, Monitor
 
 
-class Silent:
-    def progress(self, now): ...
-    def epoch(self, done): ...
-    def snapshot(self, epoch, method): ...
-    def save(self, state): ...
-
-
-class StopAt(Silent):
+class StopAt(Monitor):
     """Fails like a machine: nothing is saved any more."""
 
     def __init__(self, epoch):
@@ -100,7 +93,7 @@ def test_snapshots_since_the_state_are_made_anew(recipe, tmp_path):
     scores = {"validation": np.zeros((3, 24)), "test": np.zeros((3, 16))}
     run.save_snapshots({"epochs": np.array([1, 2, 3]), **scores})
     method = Squid(recipe.method).eval()
-    Recorder(run, splits, recipe, Silent()).snapshot(2, method)
+    Recorder(run, splits, recipe, Monitor()).snapshot(2, method)
     assert run.snapshots["epochs"].tolist() == [1, 2]
     assert run.snapshots["test"][0].any() == np.False_
     assert run.snapshots["test"][1].all()
@@ -155,7 +148,7 @@ def test_divergence_keeps_the_last_good_state(recipe, tmp_path, engine, monkeypa
 def test_several_seeds_are_several_runs(recipe, tmp_path, engine):
     splits = recipe.data.load(recipe.method.size)
     quick = recipe.with_settings(["method.epochs=1", "seed=3"])
-    options = {"engine": engine, "monitor": Silent(), "splits": splits}
+    options = {"engine": engine, "monitor": Monitor(), "splits": splits}
     folders = train_seeds(quick, tmp_path, 2, **options)
     assert [folder.name for folder in folders] == ["seed-3", "seed-4"]
     assert [Run(folder).recipe.seed for folder in folders] == [3, 4]
@@ -173,7 +166,7 @@ def test_evaluation_is_kept_and_other_data_is_not(tiny_run, tmp_path):
     assert json.loads((run / "metrics.json").read_text())["metrics"] == result["metrics"]
     assert len(result["scores"]["score"]) == 16
     kept = (run / "metrics.json").read_bytes()
-    evaluate_run(run, device="cpu", settings=["data.seed=7"], rule="paper")
+    evaluate_run(run, device="cpu", settings=["data.seed=7"], threshold="best_accuracy")
     assert (run / "metrics.json").read_bytes() == kept
 
 
@@ -183,14 +176,14 @@ def test_protocols_ask_the_snapshots(tiny_run, tmp_path):
     kept = Run(run).snapshots
     labels = evaluate_run(run, device="cpu")["scores"]["label"]
     written = Run(run).metrics
-    mean = evaluate_run(run, device="cpu", protocol="snapshots")
+    mean = evaluate_run(run, device="cpu", selection="snapshots")
     np.testing.assert_allclose(mean["scores"]["score"], kept["test"].mean(0))
     assert mean["metrics"]["auc"]["value"] == pytest.approx(auc(kept["test"].mean(0), labels))
     assert mean["selection"] == "mean of snapshots, no label"
     assert Run(run).metrics == written
     (run / "snapshots.npz").unlink()
     with pytest.raises(RunError, match=r"train\.snapshot_every"):
-        evaluate_run(run, device="cpu", protocol="paper")
+        evaluate_run(run, device="cpu", selection="paper")
 
 
 def test_data_that_changed_is_refused(tiny_run, tmp_path):

@@ -68,7 +68,7 @@ def same(ours: Tensor | None, theirs: Tensor | None) -> None:
 
 
 def test_what_fits_images_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match="--engine torch"):
+    with pytest.raises(ExportError, match="--backend torch"):
         export_onnx(fitted("if2d"), tmp_path / "model.onnx", size=SIZE)
 
 

@@ -9,7 +9,7 @@ from sklearn import metrics as sk
 from squid.errors import ConfigError, DataError
 from squid.metrics import (
     MEASURES,
-    PAPER,
+    BEST_ACCURACY,
     Metrics,
     auc,
     best_accuracy_threshold,
@@ -29,7 +29,7 @@ def _sample(n=300, *, shift=1.0, seed=0, decimals=1):
 def test_paper_rule_equals_the_authors(shared):
     golden = np.load(shared("golden", "score_metrics.npz"))
     scores = -golden["raw"]
-    metrics = evaluate(scores, golden["labels"], threshold=PAPER)
+    metrics = evaluate(scores, golden["labels"], threshold=BEST_ACCURACY)
     threshold = metrics.threshold.value
     standardised = 1 / (1 + np.exp(-(threshold + golden["mu"]) / golden["sigma"]))
     assert standardised == pytest.approx(float(golden["threshold"]), rel=1e-6)
@@ -85,7 +85,7 @@ def test_auc_interval_agrees_with_a_plain_bootstrap():
     for _ in range(1000):
         index = np.concatenate([rng.choice(members, len(members)) for members in classes])
         drawn.append(sk.roc_auc_score(labels[index], scores[index]))
-    estimate = evaluate(scores, labels, threshold=PAPER).auc
+    estimate = evaluate(scores, labels, threshold=BEST_ACCURACY).auc
     expected = np.quantile(drawn, [0.025, 0.975]).tolist()
     assert [estimate.low, estimate.high] == pytest.approx(expected, abs=0.015)
 
@@ -93,16 +93,16 @@ def test_auc_interval_agrees_with_a_plain_bootstrap():
 def test_blocks_of_resamples_change_nothing_but_memory(monkeypatch):
     scores, labels = _sample(200)
     monkeypatch.setattr("squid.metrics._BLOCK", 1000)
-    metrics = evaluate(scores, labels, threshold=PAPER, resamples=300)
+    metrics = evaluate(scores, labels, threshold=BEST_ACCURACY, resamples=300)
     assert metrics.resamples == 300
     assert metrics.auc.low < metrics.auc.value < metrics.auc.high
 
 
 def test_same_seed_same_intervals_and_json_round_trip():
     scores, labels = _sample()
-    first = evaluate(scores, labels, threshold=PAPER, seed=3, resamples=50)
-    assert first == evaluate(scores, labels, threshold=PAPER, seed=3, resamples=50)
-    assert first != evaluate(scores, labels, threshold=PAPER, seed=4, resamples=50)
+    first = evaluate(scores, labels, threshold=BEST_ACCURACY, seed=3, resamples=50)
+    assert first == evaluate(scores, labels, threshold=BEST_ACCURACY, seed=3, resamples=50)
+    assert first != evaluate(scores, labels, threshold=BEST_ACCURACY, seed=4, resamples=50)
     assert Metrics.model_validate(json.loads(json.dumps(first.as_dict(), allow_nan=False))) == first
 
 
@@ -110,14 +110,14 @@ def test_the_rule_is_named_and_a_given_threshold_is_kept():
     scores, labels = _sample()
     kept = evaluate(scores, labels, threshold=normals(0.25, rate=0.05), resamples=5).threshold
     assert (kept.rule, kept.value, kept.rate) == ("normals", 0.25, 0.05)
-    found = evaluate(scores, labels, threshold=PAPER, resamples=5).threshold
+    found = evaluate(scores, labels, threshold=BEST_ACCURACY, resamples=5).threshold
     assert (found.rule, found.value) == ("paper", best_accuracy_threshold(scores, labels))
     with pytest.raises(ConfigError, match="held-out healthy"):
-        evaluate(scores, labels, threshold=PAPER.model_copy(update={"rule": "normals"}))
+        evaluate(scores, labels, threshold=BEST_ACCURACY.model_copy(update={"rule": "normals"}))
 
 
 def test_calling_nothing_anomalous_is_a_finite_threshold():
-    metrics = evaluate([3.0, 2.0, 1.0], [0, 0, 1], threshold=PAPER, resamples=5)
+    metrics = evaluate([3.0, 2.0, 1.0], [0, 0, 1], threshold=BEST_ACCURACY, resamples=5)
     assert np.isfinite(metrics.threshold.value)
     assert (metrics.sensitivity.value, metrics.precision.value, metrics.f1.value) == (0, 0, 0)
 

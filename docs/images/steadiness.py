@@ -13,7 +13,7 @@ RESULTS = HERE.parents[1] / "benchmarks" / "results" / "accuracy"
 
 def main() -> None:
     files = [file for row in ("reference", "ours") for file in RESULTS.glob(f"zhanglab-{row}-*")]
-    chart = table_of_results(sorted(files)).courses["zhanglab"]
+    chart = table_of_results(sorted(files)).auc_curves["zhanglab"]
     (HERE / "steadiness.png").write_bytes(chart.light)
 
 

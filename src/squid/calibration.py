@@ -36,7 +36,7 @@ class Calibration(Config):
     source: str = "held-out healthy images"
     """Where those came from."""
 
-    def probability(self, scores: ArrayLike) -> NDArray[np.float64]:
+    def standardised(self, scores: ArrayLike) -> NDArray[np.float64]:
         """The paper's standardised score: sigmoid of the distance from the normals' mean in stds.
 
         It is a scale from 0 to 1 with the average normal at 0.5, not a chance of disease.
@@ -61,7 +61,7 @@ class Calibration(Config):
         """
         return _rank(self.heldout, rate) <= self.heldout
 
-    def verdict(self, scores: ArrayLike, rate: float = RATE) -> NDArray[np.bool_]:
+    def flagged(self, scores: ArrayLike, rate: float = RATE) -> NDArray[np.bool_]:
         """Which images are anomalous, at a target false-positive rate."""
         return np.asarray(np.asarray(scores, dtype=np.float64) >= self.threshold(rate))
 

@@ -4,12 +4,11 @@ from typing import Literal
 
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bf16"]
-StepForm = Literal["auto", "eager", "captured", "compiled", "graphed"]
-"""How a training step runs (`train/step.py`)."""
-EngineName = Literal["auto", "torch", "onnx"]
+Backend = Literal["auto", "torch", "onnx"]
 """What computes scores (`scoring.py`)."""
-Rule = Literal["normals", "paper"]
-"""Where a threshold comes from: held-out healthy images, or the best accuracy on the evaluated
-set."""
-Protocol = Literal["last", "paper", "snapshots"]
-"""What speaks: the end of training, or which snapshots (`protocols.py`)."""
+ThresholdKind = Literal["healthy", "best_accuracy"]
+"""How a threshold is set: on held-out healthy images, or for the best accuracy on the evaluated
+set, as in the paper."""
+Selection = Literal["final", "best_epoch", "snapshot_mean"]
+"""Which weights give the scores: those at the end of training, those of the epoch that labelled
+validation images choose (the paper), or the mean over all snapshots."""

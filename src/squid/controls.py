@@ -47,7 +47,7 @@ def pixel_neighbours(train: Pixels, test: Pixels) -> Array:
     return _scores(nearest.kneighbors(test)[0].mean(1))
 
 
-CONTROLS: dict[str, Callable[[Pixels, Pixels], Array]] = {
+TRIVIAL: dict[str, Callable[[Pixels, Pixels], Array]] = {
     "mean intensity": mean_intensity,
     "minus standard deviation": minus_deviation,
     "minus sharpness": minus_sharpness,
@@ -56,10 +56,10 @@ CONTROLS: dict[str, Callable[[Pixels, Pixels], Array]] = {
 }
 
 
-def control_scores(splits: Splits) -> dict[str, Array]:
+def trivial_scores(splits: Splits) -> dict[str, Array]:
     """(n,) scores of the test images by each control, fitted on the training normals."""
     train, test = _flat(splits.train.normals), _flat(splits.test)
-    return {name: control(train, test) for name, control in CONTROLS.items()}
+    return {name: control(train, test) for name, control in TRIVIAL.items()}
 
 
 def _flat(images: ImageSet) -> Pixels:

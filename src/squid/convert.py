@@ -81,19 +81,19 @@ def from_reference(
 ) -> Method:
     """The method whose reconstructions and scores are those of the authors' two state dicts (arrays
     or tensors)."""
-    theirs, judge = _tensors(generator_state), _tensors(discriminator_state)
+    theirs, classify = _tensors(generator_state), _tensors(discriminator_state)
     try:
-        method = Squid(reference_config(theirs, judge))
+        method = Squid(reference_config(theirs, classify))
     except (ConfigError, ValueError) as error:
         raise DataError(f"The state dicts do not fit together: {error}") from None
     method.to(_entry(theirs, "in_conv.conv.conv1.0.weight").dtype)
-    state = generator_state_of(theirs, method.config) | discriminator_state_of(judge)
+    state = generator_state_of(theirs, method.config) | discriminator_state_of(classify)
     _check(state, method.state_dict())
     method.load_state_dict(state)
     return method.eval()
 
 
-def reference_config(theirs: State, judge: State) -> SquidConfig:
+def reference_config(theirs: State, classify: State) -> SquidConfig:
     """Sizes from the shapes of the authors' entries."""
     width = _entry(theirs, "in_conv.conv.conv1.0.weight").shape[0]
     depth = _count(theirs, r"down_blocks\.(\d+)\.")
@@ -109,7 +109,7 @@ def reference_config(theirs: State, judge: State) -> SquidConfig:
         width=width,
         depth=depth,
         merge_level=depth - joined,
-        discriminator_width=_entry(judge, "conv_model.0.weight").shape[0],
+        discriminator_width=_entry(classify, "conv_model.0.weight").shape[0],
         slots=slots,
         matrix_slots=theirs[matrix].shape[0] if matrix in theirs else slots,
         decoder_memory=_place(theirs, matrix, cells=(2 * side) ** 2 * width << (depth - 1)),

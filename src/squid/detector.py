@@ -11,10 +11,10 @@ from torch import Tensor
 
 from squid import explain
 from squid.calibration import RATES, Calibration, calibrate
-from squid.choices import Device, EngineName, Precision
+from squid.choices import Device, Backend, Precision
 from squid.data.base import Progress
 from squid.data.cache import ImageStore, transform
-from squid.data.source import Images, Loaded, open_images, read_images
+from squid.data.source import Images, LoadedImages, open_images, read_images
 from squid.data.splits import Splits
 from squid.data.stream import OnError
 from squid.methods import build
@@ -33,7 +33,7 @@ class Prediction:
     source: str
     score: float
     """Raw; higher is more anomalous."""
-    probability: float
+    standardised: float
     """The paper's standardised score: 0.5 is the average healthy image; not a chance of disease."""
     anomalous: bool | None
     """Whether the score reaches the threshold measured on held-out healthy images; None without
@@ -63,14 +63,14 @@ class Detector:
         recipe: Recipe,
         *,
         device: Device = "auto",
-        engine: EngineName = "auto",
+        backend: Backend = "auto",
         precision: Precision | None = None,
         compile: bool = False,
         run: Run | None = None,
     ) -> None:
         """`precision` is the training's on a GPU and float32 on a CPU when left out; a `run` is
         where an ONNX file is looked for and kept."""
-        self.device = scoring_device(device, engine)
+        self.device = scoring_device(device, backend)
         self.method = method.to(self.device).eval()
         self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.calibration = calibration
@@ -80,7 +80,7 @@ class Detector:
             method,
             recipe.method.size,
             self.device,
-            engine=engine,
+            backend=backend,
             precision=precision or usual,
             compile=compile,
             run=run,
@@ -92,13 +92,13 @@ class Detector:
         run: Path | str,
         *,
         device: Device = "auto",
-        engine: EngineName = "auto",
+        backend: Backend = "auto",
         precision: Precision | None = None,
         compile: bool = False,
     ) -> "Detector":
         """From a run folder, and nothing else.
 
-        `engine`: `auto` takes ONNX Runtime on a CPU once the run has an ONNX file.
+        `backend`: `auto` takes ONNX Runtime on a CPU once the run has an ONNX file.
         """
         folder = Run.open(run)
         return cls(
@@ -106,7 +106,7 @@ class Detector:
             folder.calibration,
             folder.recipe,
             device=device,
-            engine=engine,
+            backend=backend,
             precision=precision,
             compile=compile,
             run=folder,
@@ -185,8 +185,8 @@ class Detector:
         gpu = self.device.type == "cuda"
         for chunk in opened.chunks(BATCH_SIZE[self.device.type], on_error, beside_gpu=gpu):
             if len(chunk.pixels):
-                engine = self._scoring.engine(chunk.pixels)
-                scores.append(engine(chunk.pixels))
+                score = self._scoring.backend(chunk.pixels)
+                scores.append(score(chunk.pixels))
                 # One chunk behind, so that a GPU works while the next chunk is on its way.
                 scores[-2:-1] = [late.cpu() for late in scores[-2:-1]]
             sources += [opened.sources[place] for place in chunk.places]
@@ -201,21 +201,21 @@ class Detector:
     def predict(self, images: Images, *, rate: float | None = None) -> list[Prediction]:
         """Scores and what they mean, at a target false-positive rate (the recipe's by default)."""
         scored = self.score_files(images)
-        return self.judge(scored.sources, scored.scores, rate=rate)
+        return self.interpret(scored.sources, scored.scores, rate=rate)
 
-    def judge(
+    def interpret(
         self, sources: Sequence[str], scores: NDArray[np.float64], *, rate: float | None = None
     ) -> list[Prediction]:
         """What raw scores mean."""
-        probabilities = self.calibration.probability(scores)
-        verdicts: list[bool | None] = [None] * len(scores)
+        standardised = self.calibration.standardised(scores)
+        flags: list[bool | None] = [None] * len(scores)
         if self.calibration.thresholds:
             rate = self.recipe.false_positive_rate if rate is None else rate
-            verdicts = self.calibration.verdict(scores, rate).tolist()
+            flags = self.calibration.flagged(scores, rate).tolist()
         return [
-            Prediction(source, float(score), float(probability), verdict)
-            for source, score, probability, verdict in zip(
-                sources, scores, probabilities, verdicts, strict=True
+            Prediction(source, float(score), float(standardised), flagged)
+            for source, score, standardised, flagged in zip(
+                sources, scores, standardised, flags, strict=True
             )
         ]
 
@@ -244,7 +244,7 @@ class Detector:
 
     def read(
         self, images: Images, *, on_error: OnError = "raise", progress: Progress | None = None
-    ) -> Loaded:
+    ) -> LoadedImages:
         """Files or arrays as this detector's method wants them."""
         return read_images(images, self.recipe.method.size, on_error=on_error, progress=progress)
 

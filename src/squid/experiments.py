@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from squid.calibration import Calibration, calibrate
-from squid.choices import Device, Protocol, Rule
+from squid.choices import Device, Selection, ThresholdKind
 from squid.convert import read_reference
 from squid.data.folder import Folder
 from squid.data.source import Images, read_images
@@ -19,8 +19,8 @@ from squid.data.splits import NORMAL, ImageSet, Splits, check, digests, draw_gro
 from squid.detector import UNCALIBRATED, Detector, calibration_images, new_method
 from squid.errors import DataError, DivergedError, RunError
 from squid.methods.base import Method
-from squid.metrics import PAPER, Threshold, evaluate, normals, per_group_auc
-from squid.protocols import SELECTION, healthy_threshold, readings
+from squid.metrics import BEST_ACCURACY, Threshold, evaluate, normals, per_group_auc
+from squid.protocols import SELECTION, healthy_threshold, select_scores
 from squid.recipe import Recipe, read_recipe
 from squid.restoration import measure_digits, train_reader
 from squid.run import Run, describe_environment
@@ -28,7 +28,7 @@ from squid.train import Engine, Epoch, Monitor
 from squid.train.loop import State
 
 
-class Quiet:
+class Monitor:
     """A monitor that keeps nothing."""
 
     def progress(self, now: Epoch) -> None: ...
@@ -108,7 +108,7 @@ def train_run(
         if refusal is not None:
             raise refusal
     state = run.load_state() if resume else None
-    return _train(run, recipe, splits, engine, monitor or Quiet(), state)
+    return _train(run, recipe, splits, engine, monitor or Monitor(), state)
 
 
 def _create(out: Path, recipe: Recipe, overwrite: bool) -> RunError | None:
@@ -135,7 +135,7 @@ def _train(
     run: Run, recipe: Recipe, splits: Splits, engine: Engine, monitor: Monitor, state: State | None
 ) -> Detector:
     method = new_method(recipe)
-    recorder: Monitor = Quiet()
+    recorder: Monitor = Monitor()
     if engine.leads:
         recorder = Recorder(run, splits, recipe, monitor)
         run.save_environment(describe_environment(recipe, splits, engine.device))
@@ -230,9 +230,9 @@ chance of disease. For research use only; not a medical device.
 def evaluate_run(
     out: Path,
     *,
-    rule: Rule = "normals",
+    rule: ThresholdKind = "normals",
     device: Device = "auto",
-    protocol: Protocol = "last",
+    selection: Selection = "last",
     settings: Sequence[str] = (),
     noise: float = 0.1,
     splits: Splits | None = None,
@@ -253,18 +253,18 @@ def evaluate_run(
     if not len(test):
         raise DataError(f"The recipe of {out} has no test images; give its data a test split.")
     rate = recipe.false_positive_rate
-    scores, value = _scores_by(protocol, run, detector, splits, rate)
-    threshold = PAPER if rule == "paper" else normals(value, rate)
+    scores, value = _scores_by(selection, run, detector, splits, rate)
+    threshold = BEST_ACCURACY if rule == "paper" else normals(value, rate)
     result = {
         "rule": rule,
-        "protocol": protocol,
-        "selection": SELECTION[protocol],
+        "selection": selection,
+        "selection": SELECTION[selection],
         "data": recipe.data.name,
         "method": recipe.method.name,
         "seed": recipe.seed,
         "fingerprint": splits.fingerprint,
         **summarise(scores, test, threshold),
-        **(_digit_measures(detector, splits, noise) if protocol == "last" else {}),
+        **(_digit_measures(detector, splits, noise) if selection == "last" else {}),
         "scores": {
             "name": list(test.names),
             "score": scores.tolist(),
@@ -272,25 +272,25 @@ def evaluate_run(
             "finding": list(test.findings or []),
         },
     }
-    if not settings and protocol == "last":
+    if not settings and selection == "last":
         run.save_metrics(result)
     return result
 
 
 def _scores_by(
-    protocol: Protocol, run: Run, detector: Detector, splits: Splits, rate: float
+    selection: Selection, run: Run, detector: Detector, splits: Splits, rate: float
 ) -> tuple[NDArray[np.float64], float]:
     """Scores of the test images, and the threshold that healthy images give."""
-    if protocol == "last":
+    if selection == "last":
         return detector.score(splits.test.pixels), detector.calibration.threshold(rate)
     if run.snapshots is None or run.snapshots["test"].shape[1] != len(splits.test):
         raise RunError(
             f"{run.path} has no snapshots of these images: train with train.snapshot_every, or "
-            "leave --protocol out."
+            "leave --selection out."
         )
     labels = splits.validation.labels
-    reading = readings(run.snapshots, labels)[protocol]
-    return reading.test, healthy_threshold(reading, labels, rate)
+    selected = select_scores(run.snapshots, labels)[selection]
+    return selected.test, healthy_threshold(selected, labels, rate)
 
 
 def summarise(
@@ -346,7 +346,7 @@ def fit(
     engine = Engine(device, precision=given.train.precision)
     if out is not None:
         return train_run(given, Path(out), engine=engine, splits=splits)
-    return Detector.fit(given, splits, engine=engine, monitor=Quiet())
+    return Detector.fit(given, splits, engine=engine, monitor=Monitor())
 
 
 def _own_splits(images: Images, recipe: Recipe) -> Splits:

@@ -33,7 +33,7 @@ def gradcam(method: Method, images: Tensor, *, layer: int = -1) -> Tensor:
     features = _through(below, _reconstruction(method, images))  # (b, c, h', w')
     with torch.enable_grad():
         features = features.detach().requires_grad_()
-        logits = discriminator.judge(_through(above, features))
+        logits = discriminator.classify(_through(above, features))
         (gradient,) = torch.autograd.grad(-logits.sum(), features)
     weights = gradient.mean((2, 3), keepdim=True)
     maps = F.relu((weights * features.detach()).sum(1))  # (b, h', w')

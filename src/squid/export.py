@@ -73,7 +73,7 @@ def export_onnx(
     if not exportable(method):
         raise ExportError(
             f"{type(method).__name__} fits something to each image, which ONNX cannot hold; "
-            "use --engine torch."
+            "use --backend torch."
         )
     partial = Path(f"{path}.part")
     scoring = _Scoring(method, size)
@@ -117,7 +117,7 @@ def _write(scoring: _Scoring, path: Path, size: int) -> None:
             )
     except torch.onnx.errors.OnnxExporterError as error:
         name = type(scoring.method).__name__
-        raise ExportError(f"{name} cannot be written as ONNX; use --engine torch.") from error
+        raise ExportError(f"{name} cannot be written as ONNX; use --backend torch.") from error
     assert program is not None
     program.save(path)
 
@@ -134,7 +134,7 @@ def _check(scoring: _Scoring, scorer: OnnxScorer, images: Tensor) -> float:
             difference, scale = float((ours - theirs).abs().max()), float(ours.abs().max())
             if not difference <= TOLERANCE * max(scale, 1.0):
                 raise ExportError(
-                    f"ONNX Runtime and torch differ by {difference:.2g}; use --engine torch."
+                    f"ONNX Runtime and torch differ by {difference:.2g}; use --backend torch."
                 )
             largest = max(largest, difference)
     return largest

@@ -41,12 +41,12 @@ class Threshold(Config):
     """The false-positive rate that the value of `normals` was measured for."""
 
 
-PAPER = Threshold(rule="paper")
+BEST_ACCURACY = Threshold(kind="paper")
 
 
 def normals(value: float, rate: float = 0.10) -> Threshold:
     """A threshold measured on held-out healthy images for a target false-positive rate."""
-    return Threshold(rule="normals", value=value, rate=rate)
+    return Threshold(kind="normals", value=value, rate=rate)
 
 
 class Estimate(Config):
@@ -103,7 +103,7 @@ def evaluate(
     return Metrics(
         normal=int((~anomalous).sum()),
         anomalous=int(anomalous.sum()),
-        threshold=Threshold(rule=threshold.rule, value=value, rate=threshold.rate),
+        threshold=Threshold(kind=threshold.kind, value=value, rate=threshold.rate),
         **estimates,
         level=LEVEL,
         resamples=resamples,
@@ -243,7 +243,7 @@ def _average_precision(normal: Array, anomalous: Array) -> Array:
 
 
 def _placed(threshold: Threshold, values: Array, anomalous: NDArray[np.bool_]) -> float:
-    if threshold.rule == "paper":
+    if threshold.kind == "paper":
         return best_accuracy_threshold(values, anomalous)
     if threshold.value is None:
         raise ConfigError(

@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squid.calibration import calibrate
-from squid.choices import Protocol
+from squid.choices import Selection
 from squid.metrics import auc
 
 Array = NDArray[np.float64]
 Snapshots = Mapping[str, NDArray[np.generic]]
 """`epochs` (s,), and the standardised scores `validation` (s, n) and `test` (s, m)."""
 
-SELECTION: dict[Protocol, str] = {
+SELECTION: dict[Selection, str] = {
     "last": "end of training, no label",
     "paper": "epoch by labels (the paper's)",
     "snapshots": "mean of snapshots, no label",
@@ -25,7 +25,7 @@ TOLERANCE = 0.005
 
 
 @dataclass(frozen=True)
-class Reading:
+class SelectedScores:
     """The scores by which a protocol judges a training."""
 
     validation: Array
@@ -34,21 +34,21 @@ class Reading:
     """None where several epochs speak."""
 
 
-def readings(snapshots: Snapshots, validation_labels: NDArray[np.int64]) -> dict[Protocol, Reading]:
+def select_scores(snapshots: Snapshots, validation_labels: NDArray[np.int64]) -> dict[Selection, SelectedScores]:
     """One reading by each protocol. No protocol sees a label of the test images."""
     validation, test = (np.asarray(snapshots[name], np.float64) for name in ("validation", "test"))
     epochs = [int(epoch) for epoch in snapshots["epochs"]]
     chosen = pick_snapshot(snapshot_aucs(validation, validation_labels))
     return {
-        "last": Reading(validation[-1], test[-1], epochs[-1]),
-        "paper": Reading(validation[chosen], test[chosen], epochs[chosen]),
-        "snapshots": Reading(validation.mean(axis=0), test.mean(axis=0)),
+        "last": SelectedScores(validation[-1], test[-1], epochs[-1]),
+        "paper": SelectedScores(validation[chosen], test[chosen], epochs[chosen]),
+        "snapshots": SelectedScores(validation.mean(axis=0), test.mean(axis=0)),
     }
 
 
-def healthy_threshold(reading: Reading, labels: NDArray[np.int64], rate: float) -> float:
+def healthy_threshold(selected: SelectedScores, labels: NDArray[np.int64], rate: float) -> float:
     """From the healthy images of the validation split."""
-    healthy = reading.validation[labels == 0]
+    healthy = selected.validation[labels == 0]
     return calibrate(healthy, healthy, [rate]).threshold(rate)
 
 
@@ -71,7 +71,7 @@ def running_means(scores: Array) -> Array:
     return means
 
 
-def wobble(epochs: Sequence[int], aucs: Sequence[float], share: float = 0.2) -> float:
+def late_auc_range(epochs: Sequence[int], aucs: Sequence[float], share: float = 0.2) -> float:
     """How far apart the AUCs lie that are read in the last `share` of the epochs."""
     late = np.asarray(aucs)[np.asarray(epochs) > (1 - share) * max(epochs)]
     return float(late.max() - late.min())

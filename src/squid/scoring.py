@@ -1,4 +1,4 @@
-"""The engines that score: torch on either device, ONNX Runtime on the CPU."""
+"""The backends that score: torch on either device, ONNX Runtime on the CPU."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from squid.choices import Device, EngineName, Precision
+from squid.choices import Device, Backend, Precision
 from squid.errors import ConfigError
 from squid.export import OnnxScorer, can_export, export_onnx, exportable
 from squid.methods.base import Method
@@ -31,12 +31,12 @@ def to_unit(pixels: Tensor) -> Tensor:
     return pixels.float() / 255.0
 
 
-def scoring_device(device: Device, engine: EngineName) -> torch.device:
+def scoring_device(device: Device, backend: Backend) -> torch.device:
     """ONNX Runtime is used on the CPU only."""
-    if engine != "onnx":
+    if backend != "onnx":
         return pick_device(device)
     if device == "cuda":
-        raise ConfigError("Engine onnx scores on the CPU; use --device cpu or --engine torch.")
+        raise ConfigError("Backend onnx scores on the CPU; use --device cpu or --backend torch.")
     return torch.device("cpu")
 
 
@@ -122,7 +122,7 @@ def to_device(pixels: Tensor, device: torch.device) -> Tensor:
 
 
 class Scoring:
-    """Picks the engine for the images at hand."""
+    """Picks the backend for the images at hand."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Scoring:
         size: int,
         device: torch.device,
         *,
-        engine: EngineName = "auto",
+        backend: Backend = "auto",
         precision: Precision = "float32",
         compile: bool = False,
         run: Run | None = None,
@@ -138,12 +138,12 @@ class Scoring:
         self._method, self._size, self._device, self._run = method, size, device, run
         self._torch = TorchScorer(method, device, precision=precision, compile=compile)
         self._onnx: Score | None = None
-        self._engine: EngineName = engine
-        if engine == "onnx" and (run is None or precision == "bf16"):
+        self._backend: Backend = backend
+        if backend == "onnx" and (run is None or precision == "bf16"):
             remedy = "save the detector first" if run is None else "leave --precision out"
-            raise ConfigError(f"Engine onnx needs a run folder and float32; {remedy}.")
-        if engine == "auto" and not self._may_use_onnx(device, precision, compile):
-            self._engine = "torch"
+            raise ConfigError(f"Backend onnx needs a run folder and float32; {remedy}.")
+        if backend == "auto" and not self._may_use_onnx(device, precision, compile):
+            self._backend = "torch"
 
     def prepare(self, images: int) -> None:
         """For so many images, before threads that decode them are in the way."""
@@ -156,7 +156,7 @@ class Scoring:
         plain = device.type == "cpu" and precision == "float32" and not compile
         return plain and self._run is not None and can_export() and exportable(self._method)
 
-    def engine(self, example: Tensor) -> Score:
+    def backend(self, example: Tensor) -> Score:
         """For images like the `example` (b, 1, h, w) uint8, on which a new ONNX file is checked.
 
         `auto` takes an ONNX file that is there and writes none: where it pays depends on the CPU.
@@ -167,7 +167,7 @@ class Scoring:
 
     def _wants_onnx(self) -> bool:
         there = self._run is not None and self._run.onnx is not None
-        return self._engine == "onnx" or (self._engine == "auto" and there)
+        return self._backend == "onnx" or (self._backend == "auto" and there)
 
     def _open_onnx(self, example: Tensor) -> Score:
         assert self._run is not None

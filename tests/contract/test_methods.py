@@ -19,8 +19,8 @@ from squid.data.cache import ImageStore
 from squid.methods import METHODS, build
 from squid.methods.base import Batch, Method, Stage
 from squid.metrics import auc
-from squid.train import Engine, Epoch, TrainConfig, train
-from squid.train.draws import Dice
+from squid.train import Engine, Monitor, TrainConfig, train
+from squid.train.draws import Sampler
 from squid.train.step import Step
 
 SIZE, BLOCK = 32, 10
@@ -60,7 +60,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "patch_memae": {"channels": (8, 16), "slots": 50, "threshold": 0.02, "optimizer": QUICK},
     "squid": {
         "depth": 3, "slots": 16, "matrix_slots": 16, "heads": 2, "discriminator_width": 8,
-        "generator": QUICK_GAN, "discriminator": QUICK_GAN, "sittings": 20, "settle_epochs": 5,
+        "generator": QUICK_GAN, "discriminator": QUICK_GAN, "target_updates": 20, "score_distillation_epochs": 5,
     },
 }  # fmt: skip
 
@@ -77,18 +77,6 @@ class Task:
     @property
     def mixed(self) -> Tensor:
         return torch.cat((self.normal[:3], self.anomalous[:3]))
-
-
-class Silent:
-    """A monitor that tells no one."""
-
-    def progress(self, now: Epoch) -> None: ...
-
-    def epoch(self, done: Epoch) -> None: ...
-
-    def snapshot(self, epoch: int, method: Method) -> None: ...
-
-    def save(self, state: dict[str, Any]) -> None: ...
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +129,7 @@ def fitted(name: str, task: Task) -> Method:
     method = small(name)
     assert steps(method) <= MOST_STEPS, f"give {name} a shorter training in SMALL"
     store, config = ImageStore(task.train, "cpu"), TrainConfig(augment=False)
-    train(method, store, config, seed=0, engine=Engine("cpu"), monitor=Silent())
+    train(method, store, config, seed=0, engine=Engine("cpu"), monitor=Monitor())
     return method
 
 
@@ -234,10 +222,10 @@ def test_a_step_never_waits_for_the_device(name: str, task: Task) -> None:
         step = Step(method, stage, store, Engine("cpu"), compiled=False, capturable=False)
         for optimizer in step.optimizers:
             optimizer.step = lambda: None  # type: ignore[method-assign, assignment]
-        dice = Dice(method, None, seed=0, stage=number, images=TRAIN, device=torch.device("cpu"))
+        sampler = Sampler(method, None, seed=0, stage=number, images=TRAIN, device=torch.device("cpu"))
         everything = tuple(True for _ in stage.objectives)
-        step(dice.draw(0, 0, stage.batch_size), everything)  # makes what later steps reuse
-        draws = dice.draw(0, 1, stage.batch_size)
+        step(sampler.draw(0, 0, stage.batch_size), everything)  # makes what later steps reuse
+        draws = sampler.draw(0, 1, stage.batch_size)
         with Waiting() as waiting:
             step(draws, everything)
         assert not waiting.seen
@@ -291,12 +279,12 @@ class Update:
         self.before = {id(p): p.detach().clone() for p in self.method.parameters()}
         engine = Engine("cpu", precision=precision)
         step = Step(self.method, stage, store, engine, compiled=False, capturable=False)
-        dice = Dice(
+        sampler = Sampler(
             self.method, None, seed=0, stage=number, images=TRAIN, device=torch.device("cpu")
         )
         torch.manual_seed(seed)
         active = tuple(i == chosen for i in range(len(stage.objectives)))
-        step(dice.draw(0, 0, stage.batch_size), active)
+        step(sampler.draw(0, 0, stage.batch_size), active)
         self.losses = step.totals
         self.own = {id(p) for p in stage.objectives[chosen].parameters}
         now = {id(p): p for p in self.method.parameters()}

@@ -10,7 +10,7 @@ from squid.config import parse
 from squid.data.cache import ImageStore
 from squid.data.folder import Folder
 from squid.errors import ConfigError
-from squid.experiments import Quiet
+from squid.train import Monitor
 from squid.export import OnnxScorer, can_export, export_onnx
 from squid.methods import build
 from squid.methods.auto_encoder import AutoEncoder, AutoEncoderConfig
@@ -38,7 +38,7 @@ def three(images: torch.Tensor) -> Method:
     method = build(config(members=3))
     store = ImageStore((255 * images).to(torch.uint8), "cpu")
     engine, settings = Engine("cpu"), TrainConfig(augment=False)
-    train(method, store, settings, seed=0, engine=engine, monitor=Quiet())
+    train(method, store, settings, seed=0, engine=engine, monitor=Monitor())
     return method
 
 
@@ -79,7 +79,7 @@ def test_heatmaps_are_those_of_its_members(three: Method, images: torch.Tensor) 
     torch.testing.assert_close(together, torch.stack(apart).mean(0))
 
 
-def test_a_judge_and_a_memory_are_looked_into_in_every_member() -> None:
+def test_heatmaps_of_discriminator_and_memory_average_all_members() -> None:
     settings = {"name": "squid", "size": 32, "width": 8, "depth": 3, "members": 2}
     method = build(Recipe(data=Folder(root=Path()), method=settings).method).eval()
     images = torch.rand(2, 1, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -103,7 +103,7 @@ def test_a_run_folder_holds_all_members(
 def test_what_only_training_needs_is_left_out_of_the_model_file() -> None:
     recipe = {"name": "squid", "size": 32, "width": 8, "depth": 3, "members": 2}
     method = build(Recipe(data=Folder(root=Path()), method=recipe).method)
-    alone = ("teacher.", "opinions.")
+    alone = ("teacher.", "temporal_ensemble.")
     assert method.training_only == tuple(f"members.{i}.{part}" for i in (0, 1) for part in alone)
 
 

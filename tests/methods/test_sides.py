@@ -7,7 +7,7 @@ from squid.config import parse
 from squid.data.cache import ImageStore
 from squid.errors import ConfigError
 from squid.methods import METHODS, build
-from squid.train import Engine, TrainConfig, train
+from squid.train import Engine, Monitor, TrainConfig, train
 
 SMALL = {
     "ganomaly": {"width": 2, "code": 6, "epochs": 1},
@@ -26,18 +26,6 @@ PUBLISHED = {
     ("igd", 128): 25_564_418,
 }
 """Parameters."""
-
-
-class Silent:
-    """A monitor that tells no one."""
-
-    def progress(self, now): ...
-
-    def epoch(self, done): ...
-
-    def snapshot(self, epoch, method): ...
-
-    def save(self, state): ...
 
 
 def make(name, **settings):
@@ -62,7 +50,7 @@ def test_three_times_a_power_of_two_can_be_learned(name):
     before = [p.detach().clone() for p in learned]
     pixels = torch.randint(0, 256, (4, 1, 48, 48), dtype=torch.uint8)
     store, config = ImageStore(pixels, "cpu"), TrainConfig(augment=False)
-    train(method, store, config, seed=0, engine=Engine("cpu"), monitor=Silent())
+    train(method, store, config, seed=0, engine=Engine("cpu"), monitor=Monitor())
     moved = [not torch.equal(p, old) for p, old in zip(learned, before, strict=True)]
     assert all(moved)
     images = pixels / 255

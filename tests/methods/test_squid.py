@@ -10,7 +10,7 @@ from squid.config import parse
 from squid.convert import discriminator_state_of, from_reference, generator_state_of
 from squid.data.cache import ImageStore
 from squid.errors import ConfigError
-from squid.experiments import Quiet
+from squid.train import Monitor
 from squid.methods import build
 from squid.methods.base import Batch
 from squid.methods.squid import Squid
@@ -57,11 +57,6 @@ ABLATIONS = [
     {"queue_update": "generator", "forwards": "separate"},
     {"score_statistics": "running"},
     {"score": "features"},
-    {"judges": 3},
-    {"judges": 2},
-    {"discriminator_statistics": "image"},
-    {"discriminator_noise": 0.1},
-    {"discriminator_noise": 0.1, "queue_update": "generator", "forwards": "separate"},
     {"grid": 1},
     {"grid": 3, "size": 48, "decoder_memory": "patch"},
 ]
@@ -86,8 +81,10 @@ def draw_batch(method: Squid, b: int = 2) -> Batch:
 def pass_of(stage, batch: Batch, active: frozenset[str]):
     """The forward that the active objectives share, with what only the last of them needs."""
     shared = stage.shared(batch, active) if stage.shared else {}
-    needed = stage.beside is not None and stage.objectives[-1].name in active
-    return shared | stage.beside(batch, shared) if needed else shared
+    for objective in stage.objectives:
+        if objective.concurrent is not None and objective.name in active:
+            shared = shared | objective.concurrent(batch, shared)
+    return shared
 
 
 def gradients(method: Squid, batch: Batch, active=frozenset({"discriminator", "generator"})):
@@ -151,17 +148,17 @@ def test_score_depends_on_its_image_only_and_leaves_no_trace(statistics):
 @pytest.mark.parametrize("stopped", [True, False])
 def test_the_teacher_leaves_the_encoder_alone(stopped):
     method = small(stop_gradient=stopped)
-    drawing = method._draw(draw_batch(method), "shared")
+    student = method._student_pass(draw_batch(method), "shared")
     encoder = list(method.encoder.parameters())
-    loss = method._teach(drawing)[0].sum()
+    loss = method._teacher_pass(student)[0].sum()
     grads = torch.autograd.grad(loss, encoder, allow_unused=True)
     assert all(grad is None for grad in grads) == stopped
 
 
-def test_the_discriminator_teaches_the_student_only():
+def test_the_discriminator_sends_gradients_to_the_student_only():
     method = small()
-    drawing = method._draw(draw_batch(method), "shared")
-    logits = method.discriminator(drawing.reconstruction, "batch").sum()
+    student = method._student_pass(draw_batch(method), "shared")
+    logits = method.discriminator(student.reconstruction, "batch").sum()
     grads = torch.autograd.grad(logits, list(method.teacher.parameters()), allow_unused=True)
     assert all(grad is None for grad in grads)
 
@@ -169,7 +166,7 @@ def test_the_discriminator_teaches_the_student_only():
 def test_a_step_without_the_generator_runs_the_student_only():
     method = small()
     shared = method._shared(draw_batch(method), frozenset({"discriminator"}))
-    assert not shared["drawing"].reconstruction.requires_grad
+    assert not shared["student"].reconstruction.requires_grad
     norm = method.teacher.levels[0].enter[1]
     assert not norm.running_mean.any()
 
@@ -181,9 +178,9 @@ def test_masks_act_in_training_and_not_after():
     through = replace(batch, noise={"shared.mask0": torch.ones(8, 1, 4, 4)})
     method.eval()
     expected = method.reconstruct(batch.images)
-    drawn = method._draw(through, "shared").reconstruction
-    torch.testing.assert_close(drawn, expected)
-    assert not torch.equal(method._draw(around, "shared").reconstruction, expected)
+    reconstructed = method._student_pass(through, "shared").reconstruction
+    torch.testing.assert_close(reconstructed, expected)
+    assert not torch.equal(method._student_pass(around, "shared").reconstruction, expected)
 
 
 def test_deferred_memories_are_filled_in_training_and_read_after_it():
@@ -191,10 +188,10 @@ def test_deferred_memories_are_filled_in_training_and_read_after_it():
     images = torch.rand(2, 1, 32, 32)
     blocks = [block.memory for block in method.student.memories]
     method.train()
-    drawn = method.reconstruct(images)
+    reconstructed = method.reconstruct(images)
     for memory in blocks:
         memory.slots.zero_()
-    torch.testing.assert_close(method.reconstruct(images), drawn)
+    torch.testing.assert_close(method.reconstruct(images), reconstructed)
     for memory in blocks:
         memory.commit()
         assert memory.slots.any()
@@ -206,36 +203,36 @@ def test_deferred_memories_are_filled_in_training_and_read_after_it():
     assert not torch.allclose(method.reconstruct(images), with_memory)
 
 
-@pytest.mark.parametrize("judges", [1, 2])
-def test_the_judge_settles_on_what_was_said_over_time(judges):
-    method = small(epochs=6, sittings=3, settle_epochs=40, batch_size=4, judges=judges)
-    before, after = [], []
+def test_the_discriminator_learns_the_mean_of_its_scores_over_time():
+    method = small(epochs=6, target_updates=3, score_distillation_epochs=40, batch_size=4)
+    before, errors = [], []
 
-    class Listening(Quiet):
+    class Watcher(Monitor):
         def epoch(self, done):
             if done.stage == "train" and done.epoch == 6:
                 before.append({k: v.clone() for k, v in method.state_dict().items()})
-            if done.stage == "settle":
-                after.append(done.losses["judge.contradiction"])
+            if done.stage == "score distillation":
+                errors.append(done.losses["score_distillation.error"])
 
     pixels = torch.randint(0, 256, (8, 1, 32, 32), dtype=torch.uint8)
     store, engine = ImageStore(pixels, "cpu"), Engine("cpu")
-    train(method, store, TrainConfig(), seed=0, engine=engine, monitor=Listening())
-    assert method.opinions.times == 4  # before epochs 2, 4 and 6, and when the generator is done
-    assert after[-1] < 0.1 * after[0]
+    train(method, store, TrainConfig(), seed=0, engine=engine, monitor=Watcher())
+    # before epochs 2, 4 and 6, and when the generator is done
+    assert method.temporal_ensemble.updates == 4
+    assert errors[-1] < 0.1 * errors[0]
     (state,) = before
     after_all = method.state_dict()
     changed = {name.split(".")[0] for name in state if not state[name].equal(after_all[name])}
-    judging = {"discriminator", "opinions", "witness"}
-    assert changed == judging, "the generator is done, statistics and all"
+    scoring = {"discriminator", "temporal_ensemble", "image_discriminator"}
+    assert changed == scoring, "the generator is fixed, statistics and all"
 
 
-def test_a_witness_is_silent_until_it_has_learned():
-    method = small(sittings=1).eval()
+def test_the_image_discriminator_adds_nothing_until_it_has_learned():
+    method = small(target_updates=1).eval()
     images = torch.rand(3, 1, 32, 32)
     alone = -method.discriminator(method.reconstruct(images), "image")[:, 0]
     assert torch.equal(method.score(images), alone)
-    torch.nn.init.ones_(method.witness.head.bias)
+    torch.nn.init.ones_(method.image_discriminator.head.bias)
     torch.testing.assert_close(method.score(images), alone - 1)
 
 
@@ -272,8 +269,8 @@ def test_the_student_s_queues_take_its_features_in_every_step():
 
 
 def test_a_shared_memory_has_the_same_total_size():
-    assert small().memory_slots().shape == (4, 8, 64)
-    assert small(space_aware=False).memory_slots().shape == (1, 32, 64)
+    assert small().inpainting.memory.slots.shape == (4, 8, 64)
+    assert small(space_aware=False).inpainting.memory.slots.shape == (1, 32, 64)
 
 
 def test_what_explanations_ask_for():
@@ -309,10 +306,10 @@ def test_a_step_can_be_compiled_as_one_graph(settings, active):
     (stage,) = method.stages()
 
     def step(images, noise):
-        drawn = Batch(images=images, index=batch.index, noise=noise)
-        shared = pass_of(stage, drawn, frozenset(active))
+        reconstructed = Batch(images=images, index=batch.index, noise=noise)
+        shared = pass_of(stage, reconstructed, frozenset(active))
         chosen = [o for o in stage.objectives if o.name in active]
-        return [o.loss(drawn, shared) for o in chosen]
+        return [o.loss(reconstructed, shared) for o in chosen]
 
     state = {key: value.clone() for key, value in method.state_dict().items()}
     expected = step(batch.images, batch.noise)
@@ -438,13 +435,13 @@ def test_golden_training_forward(shared):
     with np.load(shared("golden", "generator_small.npz")) as file:
         case = {key: torch.from_numpy(np.asarray(file[key])) for key in file.files}
     with np.load(shared("golden", "discriminator.npz")) as file:
-        judge = under({key: file[key] for key in file.files}, "sd/")
-    method = from_reference(under(case, "sd/"), judge).double().train()
+        discriminator = under({key: file[key] for key in file.files}, "sd/")
+    method = from_reference(under(case, "sd/"), discriminator).double().train()
     noise = {f"generator.mask{m}": case[f"train/mask{m}"] for m in range(3)}
     batch = Batch(images=case["x"].double(), index=torch.arange(3), noise=noise)
-    drawing = method._draw(batch, "generator")
-    torch.testing.assert_close(drawing.reconstruction, case["train/recon"], **close)
-    image, features = method._teach(drawing)
+    student = method._student_pass(batch, "generator")
+    torch.testing.assert_close(student.reconstruction, case["train/recon"], **close)
+    image, features = method._teacher_pass(student)
     torch.testing.assert_close(image, case["train/teacher_recon"], **close)
-    distance = distillation(drawing.features, features)
+    distance = distillation(student.features, features)
     torch.testing.assert_close(distance, case["train/dist_loss"], **close)

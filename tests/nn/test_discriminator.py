@@ -59,17 +59,3 @@ def test_logits_are_float32_under_autocast():
         assert discriminator(torch.rand(2, 1, 16, 16), "image").dtype == torch.float32
     assert discriminator.double()(torch.rand(2, 1, 16, 16).double()).dtype == torch.float64
 
-
-def test_judges_share_nothing():
-    """Three judges in one are three of one each."""
-    together = Discriminator(16, width=2, judges=3)
-    images = torch.rand(4, 1, 16, 16)
-    logits = together(images, "image")
-    for number in range(3):
-        alone = Discriminator(16, width=2)
-        state = {
-            name: value.view(3, -1, *value.shape[1:])[number]
-            for name, value in together.state_dict().items()
-        }
-        alone.load_state_dict(state)
-        torch.testing.assert_close(alone(images, "image")[:, 0], logits[:, number], **CLOSE)

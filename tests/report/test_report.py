@@ -90,7 +90,7 @@ def test_other_images_are_not_shown(run: Path) -> None:
 
 
 def test_paper_rule_is_called_optimistic(run: Path, splits: Splits) -> None:
-    evaluate_run(run, rule="paper", device="cpu", splits=splits)
+    evaluate_run(run, threshold="best_accuracy", device="cpu", splits=splits)
     page = write_report([run], device="cpu").read_text(encoding="utf-8")
     assert "Threshold rule paper" in page
     assert "optimistic" in page

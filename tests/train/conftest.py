@@ -7,7 +7,7 @@ import torch
 
 from squid.data.cache import ImageStore
 from squid.methods import METHODS, build
-from squid.train import Engine, TrainConfig, train
+from squid.train import Engine, Monitor, TrainConfig, train
 
 SMALL = {
     "squid": {
@@ -27,13 +27,11 @@ SMALL = {
 }
 
 
-class Watcher:
-    """Keeps what it is told; states are copied, because training goes on in the same tensors."""
+class Watcher(Monitor):
+    """Keeps what it receives; states are copied, because training goes on in the same tensors."""
 
     def __init__(self):
         self.epochs, self.states, self.snapshots, self.shown = [], [], [], []
-
-    def progress(self, now): ...
 
     def epoch(self, done):
         self.epochs.append(done)

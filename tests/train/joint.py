@@ -15,7 +15,7 @@ import torch
 
 from squid.data.cache import ImageStore
 from squid.methods import METHODS, build
-from squid.train import Engine, Interrupted, TrainConfig, train
+from squid.train import Engine, Interrupted, Monitor, TrainConfig, train
 
 SETTINGS = {
     "size": 32,
@@ -37,16 +37,12 @@ class DoubleStore(ImageStore):
         return super().batch(index, affine).double()
 
 
-class Watcher:
+class Watcher(Monitor):
     def __init__(self):
         self.losses, self.saved = [], []
 
-    def progress(self, now): ...
-
     def epoch(self, done):
         self.losses.append(dict(done.losses))
-
-    def snapshot(self, epoch, method): ...
 
     def save(self, state):
         self.saved.append((state["epoch"], state["step"]))

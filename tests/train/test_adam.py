@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from squid.methods.base import OptimizerConfig
-from squid.train.adam import OnePassAdam
+from squid.train.adam import FusedAdam
 from squid.train.optimizers import build_optimizer, restore_optimizer
 
 SHAPES = [(4, 3, 3, 3), (4,), (2, 5)]
@@ -17,7 +17,7 @@ def weights():
 
 @pytest.fixture(autouse=True)
 def uncompiled(monkeypatch):
-    monkeypatch.setattr("squid.train.adam.fused", lambda function: function)
+    monkeypatch.setattr("squid.train.adam.compile_fused", lambda function: function)
 
 
 def gradients(step):
@@ -28,16 +28,16 @@ def gradients(step):
 def pair(decay):
     config = OptimizerConfig(lr=0.01, betas=(0.5, 0.9), weight_decay=decay)
     ours, theirs = weights(), weights()
-    one_pass = build_optimizer(config, ours, capturable=False, one_pass=True)
+    fused_adam = build_optimizer(config, ours, capturable=False, fused_adam=True)
     plain = build_optimizer(config, theirs, capturable=False)
-    return one_pass, ours, plain, theirs
+    return fused_adam, ours, plain, theirs
 
 
-def take(one_pass, ours, plain, theirs, steps):
+def take(fused_adam, ours, plain, theirs, steps):
     copies = [ours[0].detach().to(torch.bfloat16), None, None]
     for step in steps:
         found = gradients(step)
-        one_pass.learn(found, copies)
+        fused_adam.step_from(found, copies)
         for parameter, gradient in zip(theirs, found, strict=True):
             parameter.grad = gradient.float()
         plain.step()
@@ -46,20 +46,20 @@ def take(one_pass, ours, plain, theirs, steps):
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_updates_are_torchs(decay):
-    one_pass, ours, plain, theirs = pair(decay)
-    copies = take(one_pass, ours, plain, theirs, range(5))
+    fused_adam, ours, plain, theirs = pair(decay)
+    copies = take(fused_adam, ours, plain, theirs, range(5))
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b)
     assert torch.equal(copies[0], ours[0].to(torch.bfloat16))
 
 
 def test_state_goes_from_one_to_the_other_and_back():
-    one_pass, ours, plain, theirs = pair(0.1)
-    take(one_pass, ours, plain, theirs, range(3))
-    first, second = one_pass.state_dict(), plain.state_dict()
-    restore_optimizer(one_pass, second)
+    fused_adam, ours, plain, theirs = pair(0.1)
+    take(fused_adam, ours, plain, theirs, range(3))
+    first, second = fused_adam.state_dict(), plain.state_dict()
+    restore_optimizer(fused_adam, second)
     restore_optimizer(plain, first)
-    take(one_pass, ours, plain, theirs, range(3, 6))
+    take(fused_adam, ours, plain, theirs, range(3, 6))
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b)
 
@@ -67,5 +67,5 @@ def test_state_goes_from_one_to_the_other_and_back():
 def test_only_a_plain_adam_can_be_done_in_one_pass():
     for config in (OptimizerConfig(kind="sgd"), OptimizerConfig(clip=1.0)):
         assert not isinstance(
-            build_optimizer(config, weights(), capturable=False, one_pass=True), OnePassAdam
+            build_optimizer(config, weights(), capturable=False, fused_adam=True), FusedAdam
         )

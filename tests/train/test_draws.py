@@ -5,7 +5,7 @@ import torch
 
 from squid.data.cache import Augment
 from squid.methods.base import Method, NoiseSpec
-from squid.train.draws import Dice
+from squid.train.draws import Sampler
 
 IMAGES, BATCH = 10, 4
 
@@ -19,8 +19,8 @@ class Noisy(Method):
         }
 
 
-def dice(*, seed=0, stage=0, rank=0, world=1, augment=True):
-    return Dice(
+def sampler(*, seed=0, stage=0, rank=0, world=1, augment=True):
+    return Sampler(
         Noisy(),
         Augment() if augment else None,
         seed=seed,
@@ -37,7 +37,7 @@ def same(a, b):
 
 
 def test_order_of_asking_does_not_matter():
-    forwards, backwards = dice(), dice()
+    forwards, backwards = sampler(), sampler()
     places = [(epoch, step) for epoch in range(3) for step in range(2)]
     first = {place: forwards.draw(*place, BATCH) for place in places}
     second = {place: backwards.draw(*place, BATCH) for place in reversed(places)}
@@ -48,22 +48,22 @@ def test_order_of_asking_does_not_matter():
     ("other", "place"), [({"seed": 1}, (0, 0)), ({"stage": 1}, (0, 0)), ({}, (1, 0)), ({}, (0, 1))]
 )
 def test_seed_stage_epoch_and_step_all_matter(other, place):
-    here, there = dice().draw(0, 0, BATCH), dice(**other).draw(*place, BATCH)
+    here, there = sampler().draw(0, 0, BATCH), sampler(**other).draw(*place, BATCH)
     assert not torch.equal(here.index, there.index)
     assert not torch.equal(here.affine, there.affine)
     assert not torch.equal(here.noise["code"], there.noise["code"])
 
 
 def test_an_epoch_sees_every_image_once():
-    seen = torch.cat([dice().draw(4, step, BATCH).index for step in range(3)])
+    seen = torch.cat([sampler().draw(4, step, BATCH).index for step in range(3)])
     assert seen.tolist() != list(range(IMAGES))
     assert sorted(seen.tolist()) == list(range(IMAGES))
-    assert len(dice().draw(4, 2, BATCH).index) == IMAGES % BATCH
+    assert len(sampler().draw(4, 2, BATCH).index) == IMAGES % BATCH
 
 
 def test_ranks_share_the_draws_of_the_joint_batch():
-    whole = dice().draw(2, 1, BATCH)
-    shares = [dice(rank=rank, world=2).draw(2, 1, BATCH) for rank in range(2)]
+    whole = sampler().draw(2, 1, BATCH)
+    shares = [sampler(rank=rank, world=2).draw(2, 1, BATCH) for rank in range(2)]
     for joint, *parts in zip(whole.tensors(), *(s.tensors() for s in shares), strict=True):
         assert torch.equal(joint, torch.cat(parts))
 
@@ -76,7 +76,7 @@ def test_noise_is_of_its_kind():
         "place": NoiseSpec((5000,), "uniform"),
     }
     settings = {"seed": 0, "stage": 0, "images": IMAGES, "device": torch.device("cpu")}
-    noise = Dice(method, None, **settings).draw(0, 0, BATCH).noise
+    noise = Sampler(method, None, **settings).draw(0, 0, BATCH).noise
     assert set(noise["mask"].tolist()) == {0.0, 1.0}
     assert noise["mask"].mean().item() == pytest.approx(0.25, abs=0.03)
     assert (noise["code"].mean().item(), noise["code"].std().item()) == pytest.approx(
@@ -86,12 +86,12 @@ def test_noise_is_of_its_kind():
 
 
 def test_no_augmentation_draws_no_movement():
-    assert dice(augment=False).draw(0, 0, BATCH).affine is None
+    assert sampler(augment=False).draw(0, 0, BATCH).affine is None
 
 
 def test_draws_can_be_copied_into_those_of_another_step():
-    first, second = dice().draw(0, 0, BATCH), dice().draw(0, 1, BATCH)
+    first, second = sampler().draw(0, 0, BATCH), sampler().draw(0, 1, BATCH)
     static = first.clone()
     static.copy_(second)
     assert same(static, second)
-    assert same(first, dice().draw(0, 0, BATCH))
+    assert same(first, sampler().draw(0, 0, BATCH))

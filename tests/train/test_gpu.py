@@ -29,7 +29,7 @@ def train_captured(method, store, watcher, *, state=None, **config):
     train(
         method,
         type(store)(store.pixels, "cuda"),
-        TrainConfig(step="captured", **config),
+        TrainConfig(compile=False, **config),
         seed=0,
         engine=Engine("cuda"),
         monitor=watcher,
@@ -78,7 +78,7 @@ def test_replayed_scoring_equals_eager(make, monkeypatch, compile, count):
 
 
 def test_members_score_at_once_what_they_score_alone(make):
-    method = make(members=3, sittings=1).to("cuda").eval()
+    method = make(members=3, target_updates=1).to("cuda").eval()
     images, others = torch.rand(2, 16, 1, 32, 32, device="cuda")
     with torch.no_grad():
         alone = [torch.stack([m.score(i) for m in method.members], 1) for i in (images, others)]

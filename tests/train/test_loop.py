@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from squid.errors import ConfigError, DivergedError
-from squid.train import Interrupted
+from squid.train import Interrupted, Monitor
 
 
 def weights(method):
@@ -132,48 +132,48 @@ def test_an_interrupt_after_a_bad_loss_saves_nothing(trained, make, watcher):
 )
 def test_the_batches_of_an_epoch(make, trained, settings, sizes):
     method, seen = make(epochs=1, **settings), []
-    draw = method._draw
+    draw = method._student_pass
 
     def spied(batch, name):
         seen.append(len(batch.images))
         return draw(batch, name)
 
-    method._draw = spied
+    method._student_pass = spied
     trained(method)
     assert seen == sizes
 
 
 def test_a_stage_may_have_its_images_as_they_are(make, trained, store):
-    method, moved = make(sittings=1, settle_epochs=1), {}
-    draw, stages = method._draw, method.stages
+    method, moved = make(target_updates=1, score_distillation_epochs=1), {}
+    draw, stages = method._student_pass, method.stages
 
     def look(name, batch):
         as_they_are = store.batch(batch.index)
         moved.setdefault(name, []).append(not torch.equal(batch.images, as_they_are))
 
     def watched():
-        train, settle = stages()
-        (judge,) = settle.objectives
+        train, score_distillation = stages()
+        (objective,) = score_distillation.objectives
 
         def loss(batch, shared):
-            look("settle", batch)
-            return judge.loss(batch, shared)
+            look("score distillation", batch)
+            return objective.loss(batch, shared)
 
-        return train, replace(settle, objectives=(replace(judge, loss=loss),))
+        return train, replace(score_distillation, objectives=(replace(objective, loss=loss),))
 
-    method._draw = lambda batch, name: (look("train", batch), draw(batch, name))[1]
+    method._student_pass = lambda batch, name: (look("train", batch), draw(batch, name))[1]
     method.stages = watched
     trained(method)
     assert all(moved["train"])
-    assert moved["settle"] == [False] * 3
+    assert moved["score distillation"] == [False] * 3
 
 
 def test_a_training_of_two_stages_goes_on_in_the_second(make, trained, new_watcher):
-    whole = weights(trained(make(sittings=2, settle_epochs=3)))
+    whole = weights(trained(make(target_updates=2, score_distillation_epochs=3)))
     watcher = new_watcher()
-    trained(make(sittings=2, settle_epochs=3), monitor=watcher, save_minutes=0)
+    trained(make(target_updates=2, score_distillation_epochs=3), monitor=watcher, save_minutes=0)
     state = next(s for s in watcher.states if (s["stage"], s["epoch"]) == (1, 2))
-    resumed = trained(make(sittings=2, settle_epochs=3, seed=5), state=state)
+    resumed = trained(make(target_updates=2, score_distillation_epochs=3, seed=5), state=state)
     assert differing(weights(resumed), whole) == []
 
 
@@ -186,11 +186,7 @@ def test_a_snapshot_scores_a_fitted_method(make, trained, store):
     """Banks and Gaussians are empty until they are fitted."""
     method, scores = make("panda"), []
 
-    class Scorer:
-        def progress(self, now): ...
-        def epoch(self, done): ...
-        def save(self, state): ...
-
+    class Scorer(Monitor):
         def snapshot(self, epoch, method):
             assert not method.training
             with torch.no_grad():
@@ -215,19 +211,19 @@ def test_snapshots_come_at_their_epochs_and_at_the_end(make, trained, watcher):
     assert watcher.snapshots == [2, 4, 5]
 
 
-def test_no_snapshot_is_taken_of_a_judge_that_settles(make, trained, watcher):
-    trained(make(epochs=4, sittings=2, settle_epochs=3), monitor=watcher, snapshot_every=2)
+def test_no_snapshot_is_taken_during_score_distillation(make, trained, watcher):
+    trained(make(epochs=4, target_updates=2, score_distillation_epochs=3), monitor=watcher, snapshot_every=2)
     assert watcher.snapshots == [2, 4]
-    assert [done.stage for done in watcher.epochs] == 4 * ["train"] + 3 * ["settle"]
+    assert [done.stage for done in watcher.epochs] == 4 * ["train"] + 3 * ["score distillation"]
 
 
 def test_short_epochs_are_short_in_every_stage(make, trained, watcher):
-    trained(make(epochs=2, epoch_steps=1, sittings=1, settle_epochs=1), monitor=watcher)
+    trained(make(epochs=2, epoch_steps=1, target_updates=1, score_distillation_epochs=1), monitor=watcher)
     assert [done.steps for done in watcher.epochs] == [1, 1, 1]
 
 
 def test_snapshots_of_members_are_of_the_one_in_training(make, trained, watcher):
-    method = make(epochs=3, members=2, sittings=2, settle_epochs=1)
+    method = make(epochs=3, members=2, target_updates=2, score_distillation_epochs=1)
     trained(method, monitor=watcher, snapshot_every=2)
     first, second = method.members
     assert watcher.snapshots == [2, 3, 5, 6]

@@ -6,20 +6,20 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from squid.benchmark.cell import RESULT, read_result
+from squid.benchmark.job import RESULT, read_result
 from squid.benchmark.digits import digit_sheet
 from squid.benchmark.plan import Plan, plan_ablation, plan_benchmark
 from squid.benchmark.runner import Watch, read_failure, run_plan
 from squid.benchmark.summary import (
-    CONTROLS,
-    Control,
-    measure_controls,
-    read_controls,
+    TRIVIAL,
+    TrivialRow,
+    measure_trivial,
+    read_trivial,
     read_results,
     summarise_results,
 )
 from squid.benchmark.tables import BenchmarkTable
-from squid.choices import Device, Protocol
+from squid.choices import Device, Selection
 from squid.data.digitanatomy import DigitAnatomy
 from squid.errors import DataError
 from squid.report.style import Chart
@@ -40,64 +40,64 @@ _log = logging.getLogger(__name__)
 def run_benchmark(
     plan: Plan,
     *,
-    jobs: int = 1,
+    parallel: int = 1,
     device: Device = "auto",
     watch: Watch | None = None,
-    protocol: Protocol | None = None,
+    selection: Selection | None = None,
 ) -> BenchmarkTable:
     """Run what is not done yet and write the tables into the plan's folder, whatever failed."""
-    run_plan(plan, jobs=jobs, device=device, watch=watch)
-    results = [found for cell in plan.cells if (found := read_result(cell.folder)) is not None]
+    run_plan(plan, parallel=parallel, device=device, watch=watch)
+    results = [found for job in plan.jobs if (found := read_result(job.folder)) is not None]
     failures = [
-        (cell.name, why) for cell in plan.cells if (why := read_failure(cell.folder)) is not None
+        (job.name, why) for job in plan.jobs if (why := read_failure(job.folder)) is not None
     ]
-    controls = [control for name in plan.sections for control in _controls(plan, name)]
+    trivial = [control for name in plan.sections for control in _trivial(plan, name)]
     charts = [chart for name in plan.sections for chart in _sheets(plan, name, device)]
-    lines = summarise_results(results, protocol)
-    table = BenchmarkTable(plan.title, lines, controls, failures, charts)
+    lines = summarise_results(results, selection)
+    table = BenchmarkTable(plan.title, lines, trivial, failures, charts)
     table.write(plan.out)
     return table
 
 
 def table_of_results(
-    paths: Sequence[Path], title: str = "", protocol: Protocol | None = None
+    paths: Sequence[Path], title: str = "", selection: Selection | None = None
 ) -> BenchmarkTable:
     """The table of results that were kept: nothing is trained, no image is read."""
-    results, controls = read_results(paths)
-    return BenchmarkTable(title, summarise_results(results, protocol), controls)
+    results, trivial = read_results(paths)
+    return BenchmarkTable(title, summarise_results(results, selection), trivial)
 
 
 def keep_results(plan: Plan, folder: Path) -> None:
     """Copies the results of a plan's cells, and its controls, into one flat folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for cell in plan.cells:
-        if (cell.folder / RESULT).is_file():
-            name = cell.name.replace("/", "-")
-            shutil.copyfile(cell.folder / RESULT, folder / f"{name}.json")
+    for job in plan.jobs:
+        if (job.folder / RESULT).is_file():
+            name = job.name.replace("/", "-")
+            shutil.copyfile(job.folder / RESULT, folder / f"{name}.json")
     for section in plan.sections:
-        if (plan.out / section / CONTROLS).is_file():
-            shutil.copyfile(plan.out / section / CONTROLS, folder / f"{section}-{CONTROLS}")
+        if (plan.out / section / TRIVIAL).is_file():
+            shutil.copyfile(plan.out / section / TRIVIAL, folder / f"{section}-{TRIVIAL}")
 
 
-def _controls(plan: Plan, section: str) -> list[Control]:
+def _trivial(plan: Plan, section: str) -> list[TrivialRow]:
     """Measured once, and kept beside the section's runs. They see what most rows see."""
     recipe = plan.of(section)[-1].recipe
-    path = plan.out / section / CONTROLS
+    path = plan.out / section / TRIVIAL
     if path.is_file():
-        return read_controls(json.loads(path.read_text(encoding="utf-8")))
+        return read_trivial(json.loads(path.read_text(encoding="utf-8")))
     try:
-        measured = measure_controls(section, recipe.data.load(recipe.method.size))
+        measured = measure_trivial(section, recipe.data.load(recipe.method.size))
     except DataError as error:
         _log.warning("No controls of %s: %s", section, error)
         return []
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(measured) + "\n", encoding="utf-8")
-    return read_controls(measured)
+    return read_trivial(measured)
 
 
 def _sheets(plan: Plan, section: str, device: Device) -> list[Chart]:
-    cells = plan.of(section)
-    if not isinstance(cells[0].recipe.data, DigitAnatomy):
+    jobs = plan.of(section)
+    if not isinstance(jobs[0].recipe.data, DigitAnatomy):
         return []
-    chart = digit_sheet(cells, device=device)
+    chart = digit_sheet(jobs, device=device)
     return [] if chart is None else [chart]

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from squid.benchmark.cell import read_result
-from squid.benchmark.plan import Cell
+from squid.benchmark.job import read_result
+from squid.benchmark.plan import Job
 from squid.benchmark.tables import NAMES
 from squid.choices import Device
 from squid.data.digitanatomy import CONDITIONS, GRID
@@ -21,7 +21,7 @@ from squid.detector import Detector
 from squid.report.style import ORANGE, Chart, canvas, without_axes
 from squid.restoration import Reader, train_reader
 
-DRAWN = ("squid", "f_anogan", "ganomaly", "memae")
+SHOWN_ROWS = ("squid", "f_anogan", "ganomaly", "memae")
 """The rows that the paper sets side by side."""
 _PICTURE = 1.55  # inches, with its gap
 
@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Drawing:
+class Reconstructions:
     """What one method makes of the images of the sheet."""
 
     name: str
@@ -39,7 +39,7 @@ class Drawing:
     """Share of anomalous cells of all test images."""
 
 
-def digit_sheet(cells: Sequence[Cell], *, device: Device = "auto") -> Chart | None:
+def digit_sheet(cells: Sequence[Job], *, device: Device = "auto") -> Chart | None:
     """The sheet of the first seed's runs; None where none of them draws."""
     done = _first_runs(cells)
     if not done:
@@ -48,28 +48,28 @@ def digit_sheet(cells: Sequence[Cell], *, device: Device = "auto") -> Chart | No
     splits = recipe.data.load(recipe.method.size)
     shown = pick_images(splits.test)
     reader = train_reader(splits.train)
-    drawings = [
-        drawing
+    found = [
+        one
         for name, cell in done.items()
-        if (drawing := _draw(name, cell, shown, reader, device)) is not None
+        if (one := _reconstruct(name, cell, shown, reader, device)) is not None
     ]
-    if not drawings:
+    if not found:
         return None
     return Chart(
         name="digitanatomy",
-        alt=f"DigitAnatomy images and what {len(drawings)} methods draw of them",
+        alt=f"DigitAnatomy images and what {len(found)} methods draw of them",
         caption="Outlined: anomalous cells. Under each drawing: of those, how many show the digit "
         "that belongs there, as a classifier reads them; under each method: that share over all "
         "test images.",
-        draw=partial(draw_sheet, shown, drawings),
+        draw=partial(draw_sheet, shown, found),
         wide=True,
     )
 
 
-def _first_runs(cells: Sequence[Cell]) -> dict[str, Cell]:
+def _first_runs(cells: Sequence[Job]) -> dict[str, Job]:
     """By row, in the paper's order; runs of another size cannot stand on the same sheet."""
-    found: dict[str, Cell] = {}
-    for name in DRAWN:
+    found: dict[str, Job] = {}
+    for name in SHOWN_ROWS:
         for cell in cells:
             if cell.row == name and name not in found and read_result(cell.folder) is not None:
                 found[name] = cell
@@ -90,21 +90,21 @@ def pick_images(test: ImageSet) -> ImageSet:
     return test.select([*dict.fromkeys(chosen), *healthy.tolist()])
 
 
-def _draw(
-    name: str, cell: Cell, images: ImageSet, reader: Reader, device: Device
-) -> Drawing | None:
+def _reconstruct(
+    name: str, cell: Job, images: ImageSet, reader: Reader, device: Device
+) -> Reconstructions | None:
     pictures = Detector.load(cell.folder, device=device).reconstruct(images.pixels)
     if pictures is None:
         return None
     result = read_result(cell.folder)
     clean = result["digits"][0]["restoration"] if result and result["digits"] else None
     right = reader.right(torch.from_numpy(pictures)[:, None])
-    return Drawing(NAMES[name], pictures.astype(np.float64), right, clean and clean["anomalous"])
+    return Reconstructions(NAMES[name], pictures.astype(np.float64), right, clean and clean["anomalous"])
 
 
-def draw_sheet(images: ImageSet, drawings: Sequence[Drawing]) -> Figure:
+def draw_sheet(images: ImageSet, found: Sequence[Reconstructions]) -> Figure:
     """A row per image: the input, then each method's drawing."""
-    count, columns = len(images), 1 + len(drawings)
+    count, columns = len(images), 1 + len(found)
     figure = canvas(_PICTURE * columns, (_PICTURE + 0.2) * count + 0.5)
     assert images.cells is not None
     inputs = images.pixels[:, 0].double().numpy() / 255
@@ -116,19 +116,19 @@ def draw_sheet(images: ImageSet, drawings: Sequence[Drawing]) -> Figure:
                 _picture(axes, inputs[row], "input" if row == 0 else "", images.findings, row)
                 _outline(axes, anomalous, inputs.shape[1:])
             else:
-                _drawn(axes, drawings[column - 1], row, anomalous)
+                _reconstruction(axes, found[column - 1], row, anomalous)
     return figure
 
 
-def _drawn(axes: Axes, drawing: Drawing, row: int, anomalous: NDArray[np.bool_]) -> None:
-    share = "-" if drawing.restored is None else f"{drawing.restored:.0%}"
-    title = f"{drawing.name}\nrestored {share}" if row == 0 else ""
-    _picture(axes, drawing.pictures[row], title, None, row)
+def _reconstruction(axes: Axes, one: Reconstructions, row: int, anomalous: NDArray[np.bool_]) -> None:
+    share = "-" if one.restored is None else f"{one.restored:.0%}"
+    title = f"{one.name}\nrestored {share}" if row == 0 else ""
+    _picture(axes, one.pictures[row], title, None, row)
     kept = anomalous if anomalous.any() else ~anomalous
     word = "restored" if anomalous.any() else "kept"
-    right = int(drawing.right[row][kept].sum())
+    right = int(one.right[row][kept].sum())
     axes.set_xlabel(f"{right} of {int(kept.sum())} {word}", fontsize=8)
-    _outline(axes, anomalous, drawing.pictures.shape[1:])
+    _outline(axes, anomalous, one.pictures.shape[1:])
 
 
 def _picture(

@@ -8,7 +8,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Column, Table
 
-from squid.benchmark.runner import Standing, Status
+from squid.benchmark.runner import JobState, Status
 
 MARKS: dict[Status, str] = {
     "waiting": "[dim]waiting[/]",
@@ -31,20 +31,20 @@ class LiveTable:
     def __exit__(self, *error: object) -> None:
         self._live.stop()
 
-    def __call__(self, standings: Sequence[Standing]) -> None:
-        self._live.update(standing_table(standings), refresh=True)
+    def __call__(self, states: Sequence[JobState]) -> None:
+        self._live.update(state_table(states), refresh=True)
 
 
-def standing_table(standings: Sequence[Standing]) -> Table:
-    done = sum(standing.status in ("done", "failed") for standing in standings)
+def state_table(states: Sequence[JobState]) -> Table:
+    done = sum(state.status in ("done", "failed") for state in states)
     name = Column("run", no_wrap=True)
-    table = Table(name, "", "AUC", "seconds", "", title=f"{done} of {len(standings)} runs")
-    for standing in standings:
+    table = Table(name, "", "AUC", "seconds", "", title=f"{done} of {len(states)} runs")
+    for state in states:
         table.add_row(
-            standing.cell.name,
-            MARKS[standing.status],
-            "" if standing.auc is None else f"{100 * standing.auc:.1f}",
-            f"{standing.seconds:.0f}" if standing.began else "",
-            escape(standing.words),
+            state.job.name,
+            MARKS[state.status],
+            "" if state.auc is None else f"{100 * state.auc:.1f}",
+            f"{state.seconds:.0f}" if state.began else "",
+            escape(state.words),
         )
     return table

@@ -52,7 +52,7 @@ class Benchmark(Config):
 
 
 @dataclass(frozen=True)
-class Cell:
+class Job:
     """One row, one seed."""
 
     section: str
@@ -74,7 +74,7 @@ class Cell:
         return {**vars(self), "recipe": recipe, "folder": str(self.folder)}
 
     @classmethod
-    def revived(cls, values: Mapping[str, Any]) -> "Cell":
+    def revived(cls, values: Mapping[str, Any]) -> "Job":
         recipe = parse(Recipe, values["recipe"], values["command"])
         return cls(**{**values, "recipe": recipe, "folder": Path(values["folder"])})
 
@@ -85,14 +85,14 @@ class Plan:
 
     title: str
     out: Path
-    cells: tuple[Cell, ...]
+    jobs: tuple[Job, ...]
 
     @property
     def sections(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(cell.section for cell in self.cells))
+        return tuple(dict.fromkeys(job.section for job in self.jobs))
 
-    def of(self, section: str) -> tuple[Cell, ...]:
-        return tuple(cell for cell in self.cells if cell.section == section)
+    def of(self, section: str) -> tuple[Job, ...]:
+        return tuple(job for job in self.jobs if job.section == section)
 
 
 def plan_benchmark(
@@ -116,15 +116,15 @@ def plan_benchmark(
         raise ConfigError(f"No section of {path} has the row {', '.join(methods)}.")
     span = range(first_seed, first_seed + (seeds or benchmark.seeds))
     base = ["squid", "benchmark", str(path), *_set_options(settings)]
-    cells = [
-        Cell(
+    jobs = [
+        Job(
             section, row, _seeded(recipe, seed), out / section / row / f"seed-{seed}",
             shlex.join([*base, "--data", section, "--methods", row, *_seed_options(seed)]),
         )
         for (section, row), recipe in recipes.items()
         for seed in span
     ]  # fmt: skip
-    return Plan(benchmark.title, out, tuple(cells))
+    return Plan(benchmark.title, out, tuple(jobs))
 
 
 def plan_ablation(
@@ -138,8 +138,8 @@ def plan_ablation(
 ) -> Plan:
     """The full recipe, then each that leaves something out, over the same seeds."""
     rows = {FULL: full, **{path.stem: path for path in recipes}}
-    cells = [
-        Cell(
+    jobs = [
+        Job(
             "ablations", row, _seeded(recipe, seed), out / row / f"seed-{seed}",
             shlex.join(["squid", "train", str(path), *_set_options([*settings, f"seed={seed}"])]),
         )
@@ -147,7 +147,7 @@ def plan_ablation(
         for recipe in [read_recipe(path, settings)]
         for seed in range(first_seed, first_seed + seeds)
     ]  # fmt: skip
-    return Plan("Ablations", out, tuple(cells))
+    return Plan("Ablations", out, tuple(jobs))
 
 
 def _recipe(

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from squid.benchmark.cell import finished, read_result
-from squid.benchmark.plan import Cell, Plan
+from squid.benchmark.job import finished, read_result
+from squid.benchmark.plan import Job, Plan
 from squid.choices import Device
 from squid.data.stream import cores
 
@@ -26,10 +26,10 @@ Status = Literal["waiting", "running", "done", "failed"]
 
 
 @dataclass
-class Standing:
+class JobState:
     """Where a cell is."""
 
-    cell: Cell
+    job: Job
     status: Status = "waiting"
     began: float = 0.0
     ended: float = 0.0
@@ -45,46 +45,46 @@ class Standing:
     def words(self) -> str:
         """Of its training, or what went wrong."""
         if self.status == "failed":
-            return (read_failure(self.cell.folder) or "?").strip().splitlines()[-1]
-        return _last_line(self.cell.folder / LOG) if self.status == "running" else ""
+            return (read_failure(self.job.folder) or "?").strip().splitlines()[-1]
+        return _last_line(self.job.folder / LOG) if self.status == "running" else ""
 
     def done(self) -> None:
         """Its result is written."""
-        result = read_result(self.cell.folder)
+        result = read_result(self.job.folder)
         assert result is not None
         self.status = "done"
-        self.auc = result["protocols"]["last"]["paper"]["metrics"]["auc"]["value"]
+        self.auc = result["evaluations"]["last"]["paper"]["metrics"]["auc"]["value"]
 
 
-Watch = Callable[[Sequence[Standing]], None]
+Watch = Callable[[Sequence[JobState]], None]
 
 
 def run_plan(
-    plan: Plan, *, jobs: int = 1, device: Device = "auto", watch: Watch | None = None
-) -> list[Standing]:
+    plan: Plan, *, parallel: int = 1, device: Device = "auto", watch: Watch | None = None
+) -> list[JobState]:
     """Every cell that has no result yet; what failed before is tried again."""
-    standings = [Standing(cell) for cell in plan.cells]
-    for standing in standings:
-        if finished(standing.cell):
-            standing.done()
-    waiting = deque(standing for standing in standings if standing.status == "waiting")
-    running: list[Standing] = []
+    states = [JobState(job) for job in plan.jobs]
+    for state in states:
+        if finished(state.job):
+            state.done()
+    waiting = deque(state for state in states if state.status == "waiting")
+    running: list[JobState] = []
     try:
         while waiting or running:
-            while waiting and len(running) < jobs:
-                running.append(_start(waiting.popleft(), device, threads=max(1, cores() // jobs)))
-            running = [standing for standing in running if not _ended(standing)]
+            while waiting and len(running) < parallel:
+                running.append(_start(waiting.popleft(), device, threads=max(1, cores() // parallel)))
+            running = [state for state in running if not _ended(state)]
             if watch is not None:
-                watch(standings)
+                watch(states)
             time.sleep(POLL_SECONDS)
     finally:
         _interrupt(running)
-    return standings
+    return states
 
 
-def _start(standing: Standing, device: Device, *, threads: int) -> Standing:
+def _start(state: JobState, device: Device, *, threads: int) -> JobState:
     """In a process of its own, with its share of the cores unless the user says otherwise."""
-    folder = standing.cell.folder
+    folder = state.job.folder
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FAILURE).unlink(missing_ok=True)
     with (folder / LOG).open("w") as log, (folder / ERRORS).open("w") as errors:
@@ -95,30 +95,30 @@ def _start(standing: Standing, device: Device, *, threads: int) -> Standing:
         )  # fmt: skip
     assert process.stdin is not None
     with process.stdin as given:
-        json.dump({"cell": standing.cell.values, "device": device}, given)
-    standing.process, standing.status, standing.began = process, "running", time.monotonic()
-    return standing
+        json.dump({"cell": state.job.values, "device": device}, given)
+    state.process, state.status, state.began = process, "running", time.monotonic()
+    return state
 
 
-def _ended(standing: Standing) -> bool:
-    assert standing.process is not None
-    code = standing.process.poll()
+def _ended(state: JobState) -> bool:
+    assert state.process is not None
+    code = state.process.poll()
     if code is None:
         return False
-    standing.ended = time.monotonic()
+    state.ended = time.monotonic()
     if code:
-        standing.status = "failed"
-        _record_failure(standing.cell, code)
+        state.status = "failed"
+        _record_failure(state.job, code)
     else:
-        standing.done()
+        state.done()
     return True
 
 
-def _record_failure(cell: Cell, code: int) -> None:
-    lines = (cell.folder / ERRORS).read_text(encoding="utf-8", errors="replace").splitlines()
+def _record_failure(job: Job, code: int) -> None:
+    lines = (job.folder / ERRORS).read_text(encoding="utf-8", errors="replace").splitlines()
     error = "\n".join(lines[-_LAST_LINES:]) or f"The process ended with {code}."
-    failure = {"cell": cell.name, "command": cell.command, "exit": code, "error": error}
-    (cell.folder / FAILURE).write_text(json.dumps(failure, indent=2) + "\n", encoding="utf-8")
+    failure = {"cell": job.name, "command": job.command, "exit": code, "error": error}
+    (job.folder / FAILURE).write_text(json.dumps(failure, indent=2) + "\n", encoding="utf-8")
 
 
 def read_failure(folder: Path) -> str | None:
@@ -127,14 +127,14 @@ def read_failure(folder: Path) -> str | None:
     return json.loads(path.read_text(encoding="utf-8"))["error"] if path.is_file() else None
 
 
-def _interrupt(running: Sequence[Standing]) -> None:
+def _interrupt(running: Sequence[JobState]) -> None:
     """Lets trainings save, so that the next call goes on with them."""
-    for standing in running:
-        if standing.process is not None:
-            standing.process.send_signal(signal.SIGINT)
-    for standing in running:
-        if standing.process is not None:
-            standing.process.wait()
+    for state in running:
+        if state.process is not None:
+            state.process.send_signal(signal.SIGINT)
+    for state in running:
+        if state.process is not None:
+            state.process.wait()
 
 
 def _last_line(path: Path) -> str:

@@ -10,18 +10,18 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from squid.benchmark.cell import Result
-from squid.choices import Protocol
-from squid.controls import control_scores
+from squid.benchmark.job import Result
+from squid.choices import Selection
+from squid.controls import trivial_scores
 from squid.data.splits import Splits
 from squid.errors import DataError
 from squid.methods import METHODS
-from squid.metrics import PAPER, evaluate
+from squid.metrics import BEST_ACCURACY, evaluate
 from squid.protocols import SELECTION
 
 SHOWN = ("auc", "accuracy", "f1")
 """The measures of the paper's table, at its threshold rule."""
-CONTROLS = "controls.json"
+TRIVIAL = "controls.json"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Line:
 
     section: str
     row: str
-    protocol: Protocol
+    selection: Selection
     selection: str
     seeds: tuple[int, ...]
     ours: Mapping[str, Spread]
@@ -61,7 +61,7 @@ class Line:
     """Sensitivity at that threshold."""
     rate: float
     """The false alarms that threshold was measured for."""
-    wobble: Spread | None
+    late_auc_range: Spread | None
     """Of the AUC that the protocol had over the last fifth of the epochs."""
     restored: Spread | None
     """DigitAnatomy: anomalous cells drawn as the digit that belongs there."""
@@ -77,7 +77,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Control:
+class TrivialRow:
     """A trivial score; shares are in percent."""
 
     section: str
@@ -85,53 +85,53 @@ class Control:
     measures: Mapping[str, float]
 
 
-def summarise_results(results: Sequence[Result], only: Protocol | None = None) -> list[Line]:
+def summarise_results(results: Sequence[Result], only: Selection | None = None) -> list[Line]:
     """In the order of the results; `only` one protocol, or the end of training where a row has
     no other."""
-    groups: dict[tuple[str, str, Protocol], list[Result]] = {}
+    groups: dict[tuple[str, str, Selection], list[Result]] = {}
     for result in results:
-        wanted = only if only is not None and only in result["protocols"] else "last"
-        for protocol in result["protocols"] if only is None else [wanted]:
-            groups.setdefault((result["section"], result["row"], protocol), []).append(result)
+        wanted = only if only is not None and only in result["evaluations"] else "last"
+        for selection in result["evaluations"] if only is None else [wanted]:
+            groups.setdefault((result["section"], result["row"], selection), []).append(result)
     return [_line(*key, members) for key, members in groups.items()]
 
 
-def _line(section: str, row: str, protocol: Protocol, results: list[Result]) -> Line:
-    judged = [result["protocols"][protocol] for result in results]
-    healthy = [_measures(one["normals"]) for one in judged]
-    best = [_measures(one["paper"]) for one in judged]
-    traces = [share for result in results if (share := _wobble(result, protocol)) is not None]
+def _line(section: str, row: str, selection: Selection, results: list[Result]) -> Line:
+    evaluated = [result["evaluations"][selection] for result in results]
+    healthy = [_measures(one["normals"]) for one in evaluated]
+    best = [_measures(one["paper"]) for one in evaluated]
+    traces = [share for result in results if (share := _late_auc_range(result, selection)) is not None]
     sizes = [result["run_bytes"] for result in results if "run_bytes" in result]
     drawn = [share for result in results if (share := _restored(result)) is not None]
     return Line(
         section=section,
         row=row,
-        protocol=protocol,
-        selection=SELECTION[protocol],
+        selection=selection,
+        selection=SELECTION[selection],
         seeds=tuple(result["seed"] for result in results),
         ours={name: _percent(m[name] for m in best) for name in SHOWN},
         paper=published(results[0]["data"], row),
         false_alarms=_percent(1 - m["specificity"] for m in healthy),
         found=_percent(m["sensitivity"] for m in healthy),
-        rate=judged[0]["normals"]["metrics"]["threshold"]["rate"],
-        wobble=_percent(traces) if traces else None,
+        rate=evaluated[0]["normals"]["metrics"]["threshold"]["rate"],
+        late_auc_range=_percent(traces) if traces else None,
         restored=_percent(drawn) if drawn else None,
-        scoring=Spread.of(r["seconds"]["scoring"] * _speakers(r, protocol) for r in results),
-        run_bytes=Spread.of(sizes) if sizes and protocol == "last" else None,
+        scoring=Spread.of(r["seconds"]["scoring"] * _scorings(r, selection) for r in results),
+        run_bytes=Spread.of(sizes) if sizes and selection == "last" else None,
         results=tuple(results),
     )
 
 
-def _wobble(result: Result, protocol: Protocol) -> float | None:
+def _late_auc_range(result: Result, selection: Selection) -> float | None:
     """None where no snapshot was taken of what speaks."""
     trace = result["snapshots"]
-    share: float | None = trace and trace["wobble"][protocol]
+    share: float | None = trace and trace["late_auc_range"][selection]
     return share
 
 
-def _speakers(result: Result, protocol: str) -> int:
+def _scorings(result: Result, selection: str) -> int:
     """Snapshots whose scores are averaged."""
-    return len(result["snapshots"]["epochs"]) if protocol == "snapshots" else 1
+    return len(result["snapshots"]["epochs"]) if selection == "snapshots" else 1
 
 
 def published(data: str, row: str) -> dict[str, Spread]:
@@ -148,41 +148,41 @@ def _published() -> dict[str, Any]:
     return tomllib.loads(text)
 
 
-def measure_controls(section: str, splits: Splits) -> dict[str, Any]:
+def measure_trivial(section: str, splits: Splits) -> dict[str, Any]:
     """Of the trivial scores, all measures at the paper's rule."""
     labels = splits.test.labels
     measured = {
-        name: evaluate(scores, labels, threshold=PAPER).as_dict()
-        for name, scores in control_scores(splits).items()
+        name: evaluate(scores, labels, threshold=BEST_ACCURACY).as_dict()
+        for name, scores in trivial_scores(splits).items()
     }
     return {"section": section, "fingerprint": splits.fingerprint, "controls": measured}
 
 
-def read_controls(measured: Mapping[str, Any]) -> list[Control]:
+def read_trivial(measured: Mapping[str, Any]) -> list[TrivialRow]:
     return [
-        Control(
+        TrivialRow(
             measured["section"], name, {key: 100 * metrics[key]["value"] for key in SHOWN}
         )
         for name, metrics in measured["controls"].items()
     ]  # fmt: skip
 
 
-def read_results(paths: Iterable[Path]) -> tuple[list[Result], list[Control]]:
+def read_results(paths: Iterable[Path]) -> tuple[list[Result], list[TrivialRow]]:
     """Results, in the paper's order, and controls from JSON files or folders of them, which may
     hold the same controls."""
     results: list[Result] = []
-    controls: dict[tuple[str, str], Control] = {}
+    trivial: dict[tuple[str, str], TrivialRow] = {}
     for path in _files(paths):
         found = _read(path)
         if "controls" in found:
-            controls |= {(one.section, one.name): one for one in read_controls(found)}
+            trivial |= {(one.section, one.name): one for one in read_trivial(found)}
         else:
             results.append(found)
     order = {name: place for place, name in enumerate(METHODS)}
     results.sort(key=lambda r: (r["section"], order.get(r["row"], len(order)), r["row"], r["seed"]))
     if not results:
         raise DataError("No result was given; name result JSON files or folders that hold some.")
-    return results, list(controls.values())
+    return results, list(trivial.values())
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
@@ -212,8 +212,8 @@ def _is_result(found: Any) -> bool:
     return isinstance(found, dict) and found.keys() >= {"section", "fingerprint"}
 
 
-def _measures(judged: Mapping[str, Any]) -> dict[str, float]:
-    metrics = judged["metrics"]
+def _measures(evaluated: Mapping[str, Any]) -> dict[str, float]:
+    metrics = evaluated["metrics"]
     return {name: metrics[name]["value"] for name in (*SHOWN, "specificity", "sensitivity")}
 
 

@@ -8,9 +8,9 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from squid.benchmark.cell import Result
-from squid.benchmark.courses import courses
-from squid.benchmark.summary import SHOWN, Control, Line, Spread
+from squid.benchmark.job import Result
+from squid.benchmark.auc_curves import auc_curves
+from squid.benchmark.summary import SHOWN, TrivialRow, Line, Spread
 from squid.report.html import Html, figure, join, note, page, section, table, tag
 from squid.report.style import Chart
 
@@ -48,13 +48,13 @@ class BenchmarkTable:
         self,
         title: str,
         lines: Sequence[Line],
-        controls: Sequence[Control] = (),
+        trivial: Sequence[TrivialRow] = (),
         failures: Sequence[tuple[str, str]] = (),
         charts: Sequence[Chart] = (),
     ) -> None:
         """`failures` are names of cells with what went wrong."""
         self.title = title or "Benchmark"
-        self.lines, self.controls = lines, controls
+        self.lines, self.trivial = lines, trivial
         self.failures, self.charts = failures, charts
 
     def write(self, out: Path) -> list[Path]:
@@ -63,7 +63,7 @@ class BenchmarkTable:
         out.mkdir(parents=True, exist_ok=True)
         for kind, make in made.items():
             (out / f"table.{kind}").write_text(make(), encoding="utf-8")
-        for chart in [*self.courses.values(), *self.charts]:
+        for chart in [*self.auc_curves.values(), *self.charts]:
             chart.save(out / "figures")
         return [out / f"table.{kind}" for kind in made]
 
@@ -72,9 +72,9 @@ class BenchmarkTable:
         return list(dict.fromkeys(line.section for line in self.lines))
 
     @cached_property
-    def courses(self) -> dict[str, Chart]:
+    def auc_curves(self) -> dict[str, Chart]:
         """By section: how steady its rows were, where snapshots were taken."""
-        drawn = {name: courses(name, self._results(name)) for name in self.sections}
+        drawn = {name: auc_curves(name, self._results(name)) for name in self.sections}
         return {name: chart for name, chart in drawn.items() if chart is not None}
 
     def _results(self, name: str) -> dict[str, tuple[Result, ...]]:
@@ -82,9 +82,9 @@ class BenchmarkTable:
         lines, _ = self._of(name)
         return {NAMES.get(line.row, line.row): line.results for line in lines}
 
-    def _of(self, name: str) -> tuple[list[Line], list[Control]]:
+    def _of(self, name: str) -> tuple[list[Line], list[TrivialRow]]:
         lines = [line for line in self.lines if line.section == name]
-        return lines, [control for control in self.controls if control.section == name]
+        return lines, [control for control in self.trivial if control.section == name]
 
     # Text
 
@@ -95,7 +95,7 @@ class BenchmarkTable:
             parts += [f"## {name}", self.detection(name), caption(lines)]
             parts += [_markdown(cost(lines)), COST]
         if self.failures:
-            parts += ["## Failed", *(f"- {cell}: {_one_line(why)}" for cell, why in self.failures)]
+            parts += ["## Failed", *(f"- {job}: {_one_line(why)}" for job, why in self.failures)]
         return "\n\n".join(parts) + "\n"
 
     def detection(self, name: str) -> str:
@@ -112,13 +112,13 @@ class BenchmarkTable:
 
     def records(self) -> list[dict[str, Any]]:
         """Plain numbers, one record per line and per control."""
-        return [*map(_record, self.lines), *map(_control_record, self.controls)]
+        return [*map(_record, self.lines), *map(_trivial_record, self.trivial)]
 
     def json(self) -> str:
         values = {
             "title": self.title,
             "rows": self.records(),
-            "failures": [{"cell": cell, "error": why} for cell, why in self.failures],
+            "failures": [{"cell": job, "error": why} for job, why in self.failures],
         }
         return json.dumps(values, indent=2) + "\n"
 
@@ -127,14 +127,14 @@ class BenchmarkTable:
     def html(self) -> str:
         parts: list[Html] = [tag("h1", self.title)]
         for name in self.sections:
-            lines, controls = self._of(name)
-            found, spent = detection(lines, controls), cost(lines)
+            lines, trivial = self._of(name)
+            found, spent = detection(lines, trivial), cost(lines)
             tables = table(*found, caption=caption(lines)), table(*spent, caption=COST)
-            drawn = [figure(self.courses[name])] if name in self.courses else []
+            drawn = [figure(self.auc_curves[name])] if name in self.auc_curves else []
             parts.append(section(name, *tables, *drawn))
         parts += [section("What they draw", figure(chart)) for chart in self.charts]
         if self.failures:
-            failed = [note(f"{cell}: {_one_line(why)}") for cell, why in self.failures]
+            failed = [note(f"{job}: {_one_line(why)}") for job, why in self.failures]
             parts.append(section("Failed", join(failed)))
         return page(f"{self.title} · SQUID", *parts)
 
@@ -145,7 +145,7 @@ Table = tuple[Cells, list[Cells]]
 Column = Callable[[Line], str]
 
 
-def detection(lines: Sequence[Line], controls: Sequence[Control]) -> Table:
+def detection(lines: Sequence[Line], trivial: Sequence[TrivialRow]) -> Table:
     """How well each row detects, the paper's numbers beside it. Columns that no line can fill are
     left out."""
     columns: dict[str, Column] = {**_WHO}
@@ -153,14 +153,14 @@ def detection(lines: Sequence[Line], controls: Sequence[Control]) -> Table:
         columns |= {TITLES[name]: _ours(name), f"{TITLES[name]}, paper": _paper(name)}
     columns["False alarms"] = lambda line: f"{line.false_alarms:.1f}"
     columns["Found"] = lambda line: f"{line.found:.1f}"
-    if any(line.wobble for line in lines):
-        columns["AUC range, last 20 %"] = lambda line: _or_dash(line.wobble)
+    if any(line.late_auc_range for line in lines):
+        columns["AUC range, last 20 %"] = lambda line: _or_dash(line.late_auc_range)
     if any(line.restored for line in lines):
         columns["Restored"] = lambda line: _or_dash(line.restored)
     header, rows = _filled(columns, lines)
-    for control in controls:
-        measures = [text for name in SHOWN for text in (f"{control.measures[name]:.1f}", "")]
-        start = (f"control: {control.name}", *[""] * (len(_WHO) - 1), *measures)
+    for trivial_row in trivial:
+        measures = [text for name in SHOWN for text in (f"{trivial_row.measures[name]:.1f}", "")]
+        start = (f"control: {trivial_row.name}", *[""] * (len(_WHO) - 1), *measures)
         rows.append(start + ("",) * (len(header) - len(start)))
     return header, rows
 
@@ -235,7 +235,7 @@ def _record(line: Line) -> dict[str, Any]:
     return {
         "data": line.section,
         "row": line.row,
-        "protocol": line.protocol,
+        "selection": line.selection,
         "selection": line.selection,
         "seeds": len(line.seeds),
         **{key: value for name in SHOWN for key, value in _both(name, line).items()},
@@ -243,7 +243,7 @@ def _record(line: Line) -> dict[str, Any]:
         "false_alarms_std": line.false_alarms.std,
         "sensitivity": line.found.mean,
         "sensitivity_std": line.found.std,
-        "wobble": line.wobble and line.wobble.mean,
+        "late_auc_range": line.late_auc_range and line.late_auc_range.mean,
         "restored": line.restored and line.restored.mean,
         "steps_run": first["steps"]["run"],
         "steps_published": first["steps"]["published"],
@@ -268,9 +268,9 @@ def _both(name: str, line: Line) -> dict[str, float | None]:
     }
 
 
-def _control_record(control: Control) -> dict[str, Any]:
-    start = {"data": control.section, "row": control.name, "protocol": "control"}
-    return {**start, **control.measures}
+def _trivial_record(control: TrivialRow) -> dict[str, Any]:
+    start = {"data": control.section, "row": control.name, "selection": "control"}
+    return {**start, **trivial_row.measures}
 
 
 def _one_line(text: str) -> str:

@@ -8,41 +8,35 @@ import logging
 import sys
 import time
 
-from squid.benchmark.cell import run_cell
-from squid.benchmark.plan import Cell
+from squid.benchmark.job import run_job
+from squid.benchmark.plan import Job
 from squid.errors import SquidError
-from squid.methods.base import Method
-from squid.train import Epoch
-from squid.train.loop import State
+from squid.train import Epoch, Monitor
 
 SECONDS_BETWEEN_LINES = 1.0
 
 
-class Teller:
-    """A monitor that writes a line about where a training is to the standard output."""
+class ProgressLines(Monitor):
+    """Writes a line about where a training is to the standard output."""
 
     def __init__(self) -> None:
-        self._told = 0.0
+        self._written = 0.0
 
     def progress(self, now: Epoch) -> None:
-        if time.monotonic() - self._told > SECONDS_BETWEEN_LINES:
-            self._told = time.monotonic()
+        if time.monotonic() - self._written > SECONDS_BETWEEN_LINES:
+            self._written = time.monotonic()
             sys.stdout.write(f"{now.stage} {now.epoch}/{now.epochs}\n")
             sys.stdout.flush()
 
     def epoch(self, done: Epoch) -> None:
         self.progress(done)
 
-    def snapshot(self, epoch: int, method: Method) -> None: ...
-
-    def save(self, state: State) -> None: ...
-
 
 def main() -> int:
     given = json.load(sys.stdin)
     logging.basicConfig(format="%(message)s", stream=sys.stdout)
     try:
-        run_cell(Cell.revived(given["cell"]), device=given["device"], monitor=Teller())
+        run_job(Job.revived(given["cell"]), device=given["device"], monitor=ProgressLines())
     except SquidError as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from squid.choices import Device, Protocol
+from squid.choices import Device, Selection
 from squid.cli.options import DeviceOption
 from squid.cli.printing import errors
 from squid.errors import ConfigError
@@ -25,8 +25,8 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key of every row."),
 ]
-ProtocolOption = Annotated[
-    Protocol | None,
+SelectionOption = Annotated[
+    Selection | None,
     typer.Option(
         help="What speaks: the end of training, the snapshot that labelled validation images "
         "choose, or the mean of all; default a line for each.",
@@ -50,13 +50,13 @@ def benchmark(
     seeds: Seeds = None,
     first_seed: FirstSeed = 0,
     set_: Settings = None,
-    jobs: Jobs = 1,
+    parallel: Jobs = 1,
     device: DeviceOption = "auto",
     out: Annotated[
         Path | None, typer.Option(help="Folder of runs and tables; default runs/benchmark.")
     ] = None,
     results: Results = None,
-    protocol: ProtocolOption = None,
+    selection: SelectionOption = None,
 ) -> None:
     """Run methods by seeds and set them beside the paper; finished runs are skipped.
 
@@ -65,7 +65,7 @@ def benchmark(
     from squid.benchmark import plan_benchmark, table_of_results
 
     if table:
-        _print(table_of_results(paths, protocol=protocol), out)
+        _print(table_of_results(paths, selection=selection), out)
         return
     if len(paths) != 1:
         raise ConfigError("Give one benchmark file, or --table with result files.")
@@ -78,7 +78,7 @@ def benchmark(
         first_seed=first_seed,
         settings=set_ or [],
     )
-    _run(plan, jobs, device, results, protocol)
+    _run(plan, parallel, device, results, selection)
 
 
 def ablate(
@@ -92,11 +92,11 @@ def ablate(
     seeds: Seeds = 3,
     first_seed: FirstSeed = 0,
     set_: Settings = None,
-    jobs: Jobs = 1,
+    parallel: Jobs = 1,
     device: DeviceOption = "auto",
     out: Annotated[Path, typer.Option(help="Folder of runs and tables.")] = Path("runs/ablations"),
     results: Results = None,
-    protocol: ProtocolOption = None,
+    selection: SelectionOption = None,
 ) -> None:
     """Run recipes that leave something out against the full one, beside the paper's Table 2."""
     from squid.benchmark import plan_ablation
@@ -107,18 +107,18 @@ def ablate(
     plan = plan_ablation(
         chosen, full, out, seeds=seeds or 3, first_seed=first_seed, settings=set_ or []
     )
-    _run(plan, jobs, device, results, protocol)
+    _run(plan, parallel, device, results, selection)
 
 
 def _run(
-    plan: "Plan", jobs: int, device: Device, results: Path | None, protocol: Protocol | None
+    plan: "Plan", parallel: int, device: Device, results: Path | None, selection: Selection | None
 ) -> None:
     from squid.benchmark import keep_results, run_benchmark
     from squid.benchmark.live import LiveTable
 
     try:
         with LiveTable(errors) as watch:
-            table = run_benchmark(plan, jobs=jobs, device=device, watch=watch, protocol=protocol)
+            table = run_benchmark(plan, parallel=parallel, device=device, watch=watch, selection=selection)
     except KeyboardInterrupt:
         errors.print("Interrupted; the same command goes on.")
         sys.exit(130)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 console = Console()
 errors = Console(stderr=True)
 
-PREDICTION = ("image", "score", "probability", "anomalous")
+PREDICTION = ("image", "score", "standardised", "anomalous")
 """Columns of a table of predictions."""
 
 
@@ -125,14 +125,14 @@ def _interval(low: float, high: float) -> str:
 
 def prediction_rows(predictions: "Sequence[Prediction]") -> list[tuple[Any, ...]]:
     """In the order of `PREDICTION`."""
-    return [(p.source, p.score, p.probability, p.anomalous) for p in predictions]
+    return [(p.source, p.score, p.standardised, p.anomalous) for p in predictions]
 
 
 def show_predictions(console: Console, predictions: "Sequence[Prediction]") -> None:
     table = Table(*PREDICTION)
     for p in predictions:
-        verdict = {True: "[bold red]yes[/]", False: "no", None: "?"}[p.anomalous]
-        table.add_row(escaped(p.source), f"{p.score:.4f}", f"{p.probability:.3f}", verdict)
+        flagged = {True: "[bold red]yes[/]", False: "no", None: "?"}[p.anomalous]
+        table.add_row(escaped(p.source), f"{p.score:.4f}", f"{p.probability:.3f}", flagged)
     console.print(table)
 
 

@@ -1,20 +1,17 @@
 """Progress bars: of a training, and of reading files."""
 
 import time
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-if TYPE_CHECKING:
-    from squid.methods.base import Method
-    from squid.train import Epoch
-    from squid.train.loop import State
+from squid.train import Epoch, Monitor
 
 
-class TrainingProgress:
-    """A monitor that draws one bar per stage, with losses, speed and the time left."""
+class TrainingProgress(Monitor):
+    """One bar per stage, with losses, speed and the time left."""
 
     def __init__(self, console: Console, *, shown: bool = True) -> None:
         self._progress = Progress(
@@ -29,7 +26,7 @@ class TrainingProgress:
             disable=not shown,
         )
         self._tasks: dict[str, TaskID] = {}
-        self._drawn = 0.0
+        self._updated = 0.0
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -38,7 +35,7 @@ class TrainingProgress:
     def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
-    def progress(self, now: "Epoch") -> None:
+    def progress(self, now: Epoch) -> None:
         stage = self._tasks.get(now.stage)
         if stage is None:
             stage = self._tasks[now.stage] = self._progress.add_task(now.stage, speed="", losses="")
@@ -52,17 +49,13 @@ class TrainingProgress:
             losses=losses,
         )
 
-    def epoch(self, done: "Epoch") -> None:
-        if time.monotonic() - self._drawn > 0.1 or done.epoch == done.epochs:
-            self._drawn = time.monotonic()
+    def epoch(self, done: Epoch) -> None:
+        if time.monotonic() - self._updated > 0.1 or done.epoch == done.epochs:
+            self._updated = time.monotonic()
             self.progress(done)
 
-    def snapshot(self, epoch: int, method: "Method") -> None: ...
 
-    def save(self, state: "State") -> None: ...
-
-
-def _by_objective(now: "Epoch") -> dict[str, float]:
+def _by_objective(now: Epoch) -> dict[str, float]:
     """The sum of each objective's terms, which is what it minimises."""
     sums: dict[str, float] = {}
     for name, value in now.losses.items():

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from squid.choices import EngineName, Precision, Protocol, Rule
+from squid.choices import Backend, Precision, Selection, ThresholdKind
 from squid.cli.options import DeviceOption, ImagePaths, OutputFormat, RunFolder, Settings
 from squid.cli.printing import (
     PREDICTION,
@@ -49,15 +49,15 @@ def data(
 def evaluate(
     run: RunFolder,
     rule: Annotated[
-        Rule | None,
+        ThresholdKind | None,
         typer.Option(
             help="Threshold from held-out healthy images, or the paper's: "
             "best accuracy on the evaluated set.",
-            show_default="normals; paper with --protocol paper",
+            show_default="normals; paper with --selection paper",
         ),
     ] = None,
-    protocol: Annotated[
-        Protocol,
+    selection: Annotated[
+        Selection,
         typer.Option(
             help="What speaks: the end of training, the snapshot that labelled validation images "
             "choose (the paper's), or the mean of all.",
@@ -77,11 +77,11 @@ def evaluate(
     """Score the test images of a run's recipe and print every metric with its interval."""
     from squid.experiments import evaluate_run
 
-    usual: Rule = "paper" if protocol == "paper" else "normals"
+    usual: ThresholdKind = "paper" if selection == "paper" else "normals"
     result = evaluate_run(
         run,
         rule=rule or usual,
-        protocol=protocol,
+        selection=selection,
         device=device,
         settings=set_ or [],
     )
@@ -101,8 +101,8 @@ def score(
         float | None, typer.Option(help="Target false-positive rate of the verdict.")
     ] = None,
     device: DeviceOption = "auto",
-    engine: Annotated[
-        EngineName,
+    backend: Annotated[
+        Backend,
         typer.Option(help="What computes; auto takes ONNX Runtime on a CPU where it pays."),
     ] = "auto",
     precision: Annotated[
@@ -126,7 +126,7 @@ def score(
     from squid.detector import Detector
 
     detector = Detector.load(
-        run, device=device, engine=engine, precision=precision, compile=compile_
+        run, device=device, backend=backend, precision=precision, compile=compile_
     )
     with FileProgress(errors) as progress:
         scored = detector.score_files(
@@ -135,7 +135,7 @@ def score(
     for name, reason in scored.skipped:
         text = f"[yellow]skipped[/] {escaped(name)}: {escaped(reason)}"
         errors.print(text, highlight=False, soft_wrap=True)
-    predictions = detector.judge(scored.sources, scored.scores, rate=rate)
+    predictions = detector.interpret(scored.sources, scored.scores, rate=rate)
     predictions.sort(key=lambda prediction: -prediction.score)
     rows = prediction_rows(predictions)
     if out is not None:

@@ -25,7 +25,7 @@ ASKED = 64
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedImages:
     """Images ready for a method, with where each came from."""
 
     pixels: Tensor  # (n, 1, size, size) uint8
@@ -71,14 +71,14 @@ def open_images(images: Images, size: int) -> Opened:
 
 def read_images(
     images: Images, size: int, *, on_error: OnError = "raise", progress: Progress | None = None
-) -> Loaded:
+) -> LoadedImages:
     """Files, folders or arrays as gray bytes of one size."""
     opened = open_images(images, size)
     if isinstance(opened.content, Tensor):
-        return Loaded(opened.content, opened.sources, ())
+        return LoadedImages(opened.content, opened.sources, ())
     reading = read_many(opened.content, size, on_error=on_error, progress=progress)
     sources = tuple(opened.sources[place] for place in reading.kept)
-    return Loaded(reading.pixels, sources, reading.skipped)
+    return LoadedImages(reading.pixels, sources, reading.skipped)
 
 
 def list_files(images: Sequence[str | Path]) -> list[Path]:

@@ -72,7 +72,10 @@ class Objective:
     """Named, weighted scalar terms; their sum is minimised."""
     optimizer: OptimizerConfig
     every: int = 1
-    """Updated in every so-manieth step of an epoch, from the first on."""
+    """Updated in every n-th step of an epoch, from the first on."""
+    concurrent: Callable[[Batch, Shared], Shared] | None = None
+    """What only this objective needs beside the shared pass: a GPU computes it while the objectives
+    before it are updated, and its result is added to `Shared`."""
     after: Callable[[], None] | None = None
     """Right after its update: commit the queue, moving averages. Convolutions may hold copies of
     their weights meanwhile (`train/working.py`): what this changes are buffers."""
@@ -98,15 +101,13 @@ class Stage:
     """The most steps an epoch has; the images beyond them wait for another epoch's order."""
     shared: Callable[[Batch, frozenset[str]], Shared] | None = None
     """One forward that several objectives use; it is told which of them are active in this step."""
-    beside: Callable[[Batch, Shared], Shared] | None = None
-    """What only the last objective needs beside that: a GPU computes it while the others learn."""
     after: Callable[[], None] | None = None
     """At the end of each step, when every gradient has been taken."""
     prepare: Callable[[Iterable[Batch]], None] | None = None
     """Before the stage (centres, k-means) ..."""
     every_epochs: int | None = None
     """... and again every so many epochs. The batches are not augmented, hold no noise and can be
-    gone through more than once; the precision is that of the steps."""
+    iterated repeatedly; the precision is that of the steps."""
     snapshots: bool = True
     """Whether snapshots are taken in it, where the training asks for them: not before the method
     can score, nor where it learns nothing new."""
@@ -130,7 +131,8 @@ class MethodConfig(Config):
     size: int = 128
     """Side of the square input image, in pixels: data is resized to it."""
     members: Annotated[int, Field(ge=1)] = 1
-    """Trainings, one after the other, that score together: one alone has more whims."""
+    """Size of an ensemble: trained one after the other, scores averaged. Scores of a single training
+    depend more on chance."""
 
 
 class Method(nn.Module):
@@ -176,7 +178,7 @@ class Method(nn.Module):
 
     def finalize(self, batches: Iterable[Batch]) -> None:
         """Over the training set without augmentation, after the last stage and before a snapshot:
-        Gaussians, nearest-neighbour banks. The batches can be gone through more than once."""
+        Gaussians, stored features of nearest neighbours. The batches can be iterated repeatedly."""
 
     def score(self, images: Tensor) -> Tensor:
         """(b, 1, h, w) -> (b,), higher = more anomalous."""
@@ -188,5 +190,5 @@ class Method(nn.Module):
         return None
 
     def reconstruct(self, images: Tensor) -> Tensor | None:
-        """(b, 1, h, w) -> (b, 1, h, w) in [0, 1]; None where the method draws nothing."""
+        """(b, 1, h, w) -> (b, 1, h, w) in [0, 1]; None where the method reconstructs nothing."""
         return None

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from squid.methods.base import Batch, Method, NoiseSpec, Stage
-from squid.nn.beside import Beside
+from squid.nn.beside import Concurrent
 
 
 class Ensemble(Method):
@@ -62,10 +62,10 @@ class Ensemble(Method):
     def _scores(self, images: Tensor) -> Tensor:
         """(b, 1, h, w) -> (b, members), on a GPU all of them at once."""
         first, *others = self.members
-        beside = [Beside(m.score, images.device, number) for number, m in enumerate(others)]
-        started = [other.start(images) for other in beside]
+        concurrent = [Concurrent(m.score, images.device, n) for n, m in enumerate(others)]
+        started = [other.start(images) for other in concurrent]
         scores = [first.score(images)]
-        scores += [other.join(found) for other, found in zip(beside, started, strict=True)]
+        scores += [other.join(found) for other, found in zip(concurrent, started, strict=True)]
         return torch.stack(scores, 1)
 
     def heatmap(self, images: Tensor) -> Tensor | None:

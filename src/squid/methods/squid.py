@@ -1,8 +1,8 @@
 """SQUID: space-aware memory queues for in-painting and detecting anomalies (CVPR 2023).
 
-Patches of an image are encoded; a student generator redraws the image from features that an
-in-painting block took from memories of normal images; a discriminator tells how real that looks. A
-teacher generator, without memories, guides the student in training only.
+Patches of an image are encoded; a student generator reconstructs the image from features that an
+in-painting block read from memories of normal images; a discriminator scores how real the
+reconstruction looks. A teacher generator, without memories, guides the student in training only.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,31 +26,31 @@ from squid.methods.base import (
 )
 from squid.methods.squid_blocks import inpainting_block, student_memories
 from squid.methods.squid_config import SquidConfig
-from squid.methods.squid_settling import Settling, silent_witness
+from squid.methods.squid_settling import ScoreDistillation, zero_head_copy
 from squid.nn import losses
-from squid.nn.conv import Statistics, at_least_float32
+from squid.nn.conv import at_least_float32
 from squid.nn.decoder import Decoder
 from squid.nn.discriminator import Discriminator
 from squid.nn.encoder import Encoder, PooledEncoder, ResidualEncoder
 from squid.nn.gaussian import Gaussian, ledoit_wolf
 from squid.nn.inpainting import InpaintingBlock, shortcut
 from squid.nn.memory import MemoryQueue
-from squid.nn.opinions import Opinions
+from squid.nn.temporal_ensemble import TemporalEnsemble
 from squid.nn.patches import split
 from squid.nn.ssim import disagreement
 
 Maps = list[Tensor]
-Taught = tuple[Tensor, Maps]
+TeacherPass = tuple[Tensor, Maps]
 """The teacher's reconstruction, and its features of each level."""
 
 
-class Drawing(NamedTuple):
-    """What the student made of a batch, and what the teacher is to make its own of."""
+class StudentPass(NamedTuple):
+    """What the student made of a batch, and the encoder features that the teacher starts from."""
 
     reconstruction: Tensor
     """(b, 1, h, w) in [0, 1]."""
     features: Maps
-    """Of each level, for distillation."""
+    """One map per level, for distillation."""
     bottleneck: Tensor
     skips: Maps
 
@@ -59,7 +59,7 @@ class Squid(Method):
     """The method of the paper, with a switch for each of its parts."""
 
     Config: ClassVar[type[MethodConfig]] = SquidConfig
-    training_only = ("teacher.", "opinions.")
+    training_only = ("teacher.", "temporal_ensemble.")
 
     encoder: Encoder
 
@@ -83,20 +83,21 @@ class Squid(Method):
         )
         self.student = decoder(memories=memories)
         self.teacher = decoder() if config.distillation else None
-        self.discriminator = Discriminator(config.size, config.discriminator_width, config.judges)
-        self.opinions = Opinions(self.discriminator) if config.sittings else None
-        self.witness = silent_witness(self.discriminator) if config.sittings else None
+        self.discriminator = Discriminator(config.size, config.discriminator_width)
+        distilled = config.target_updates > 0
+        self.temporal_ensemble = TemporalEnsemble(self.discriminator) if distilled else None
+        self.image_discriminator = zero_head_copy(self.discriminator) if distilled else None
         self.gaussian = Gaussian() if config.score == "features" else None
 
     # ---------------------------------------------------------------- training
 
     def begin(self, images: int) -> None:
-        if self.opinions is not None:
-            self.opinions.begin(images)
+        if self.temporal_ensemble is not None:
+            self.temporal_ensemble.begin(images)
 
     def noise(self, b: int) -> Mapping[str, NoiseSpec]:
         """Per pass: `mask0` of the in-painting block, `mask1` ... of the student's memories, `keep`
-        of pixel in-painting, `grain` on what the discriminator sees."""
+        of pixel in-painting."""
         passes = ("shared",) if self.config.forwards == "shared" else ("discriminator", "generator")
         return {f"{name}.{key}": spec for name in passes for key, spec in self._draws(b).items()}
 
@@ -112,15 +113,14 @@ class Squid(Method):
                 draws[f"mask{i}"] = NoiseSpec(shape, "bernoulli", config.decoder_rho)
         if config.inpainting == "pixel":
             draws["keep"] = NoiseSpec((patches, 1, 1, 1), "bernoulli", 1 - config.pixel_dropout)
-        if config.discriminator_noise:
-            draws["grain"] = NoiseSpec((3 * b, 1, config.size, config.size), "normal")
         return draws
 
     def stages(self) -> tuple[Stage, ...]:
         config = self.config
         each_step = config.queue_update == "step"
         commit = self._commit if self._queues else None
-        settling = self._settling()
+        distillation = self._score_distillation()
+        shared = config.forwards == "shared"
         discriminator = Objective(
             name="discriminator",
             parameters=tuple(self.discriminator.parameters()),
@@ -133,6 +133,7 @@ class Squid(Method):
             loss=self._generator_loss,
             optimizer=config.generator,
             every=config.generator_every,
+            concurrent=self._concurrent_teacher if shared and self.teacher else None,
             after=None if each_step else commit,
         )
         train = Stage(
@@ -142,26 +143,30 @@ class Squid(Method):
             epochs=config.epochs,
             drop_last=config.drop_last,
             epoch_steps=config.epoch_steps,
-            shared=self._shared if config.forwards == "shared" else None,
-            beside=self._taught if config.forwards == "shared" and self.teacher else None,
+            shared=self._shared if shared else None,
             after=commit if each_step else None,
-            prepare=settling.sit if settling else None,
+            prepare=distillation.observe if distillation else None,
             every_epochs=1,
         )
-        return (train, settling.stage()) if settling else (train,)
+        return (train, distillation.stage()) if distillation else (train,)
 
-    def _settling(self) -> Settling | None:
-        if self.opinions is None or self.witness is None:
+    def _score_distillation(self) -> ScoreDistillation | None:
+        if self.temporal_ensemble is None or self.image_discriminator is None:
             return None
-        judges = self.discriminator, self.witness
-        return Settling(self.config, self.opinions, judges, self._redrawn, self._doubt)
+        return ScoreDistillation(
+            self.config,
+            self.temporal_ensemble,
+            (self.discriminator, self.image_discriminator),
+            reconstruct=self._reconstruct_eval,
+            score=self._discriminator_score,
+        )
 
     def _generator_parameters(self) -> list[nn.Parameter]:
-        judging = ("discriminator.", "opinions.", "witness.")
-        return [p for name, p in self.named_parameters() if not name.startswith(judging)]
+        scoring = ("discriminator.", "temporal_ensemble.", "image_discriminator.")
+        return [p for name, p in self.named_parameters() if not name.startswith(scoring)]
 
-    def _redrawn(self, images: Tensor) -> Tensor:
-        """As in scoring, though the rest may be in training."""
+    def _reconstruct_eval(self, images: Tensor) -> Tensor:
+        """The reconstruction of eval mode, while the discriminators may be in training."""
         for part in (self.encoder, self.inpainting, self.student):
             if isinstance(part, nn.Module):
                 part.eval()
@@ -169,26 +174,26 @@ class Squid(Method):
             return self.reconstruct(images)
 
     def _shared(self, batch: Batch, active: frozenset[str]) -> Shared:
-        """Steps that leave the generator alone need no gradients of it."""
+        """One student pass for both objectives, without gradients where the generator is not
+        updated."""
         with torch.set_grad_enabled("generator" in active and torch.is_grad_enabled()):
-            return {"drawing": self._draw(batch, "shared")}
+            return {"student": self._student_pass(batch, "shared")}
 
-    def _taught(self, batch: Batch, shared: Shared) -> Shared:
-        """Only the generator's loss asks for its teacher."""
-        return {"taught": self._teach(shared["drawing"])}
+    def _concurrent_teacher(self, batch: Batch, shared: Shared) -> Shared:
+        """Only the generator's loss needs the teacher."""
+        return {"teacher": self._teacher_pass(shared["student"])}
 
     def _discriminator_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         config = self.config
         if config.forwards == "shared":
-            drawing: Drawing = shared["drawing"]
+            student: StudentPass = shared["student"]
         else:
             with torch.no_grad():
-                drawing = self._draw(batch, "discriminator")
-                self._teach(drawing)  # tracks its statistics in this pass as well
-        fake = drawing.reconstruction.detach().to(batch.images.dtype)
-        both = torch.cat((self._shown(batch.images, batch, 0), self._shown(fake, batch, 1)))
-        statistics: Statistics = "halves" if config.discriminator_statistics == "batch" else "image"
-        real_logits, fake_logits = self.discriminator(both, statistics).chunk(2)
+                student = self._student_pass(batch, "discriminator")
+                self._teacher_pass(student)  # its batch statistics are tracked here as well
+        fake = student.reconstruction.detach().to(batch.images.dtype)
+        both = torch.cat((batch.images, fake))
+        real_logits, fake_logits = self.discriminator(both, "halves").chunk(2)
         share = 0.5 if config.discriminator_loss == "average" else 1.0
         weight = config.loss_weights.discriminator * share
         return {"discriminator": weight * losses.real_or_fake(real_logits, fake_logits)}
@@ -196,52 +201,45 @@ class Squid(Method):
     def _generator_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         config = self.config
         if config.forwards == "shared":
-            drawing, taught = shared["drawing"], shared.get("taught")
+            student, teacher = shared["student"], shared.get("teacher")
         else:
-            drawing = self._draw(batch, "generator")
-            taught = self._teach(drawing)
-        # Detached, because a compiled backward pass would take the judge's gradients as well.
-        judge = {name: p.detach() for name, p in self.discriminator.named_parameters()}
-        shown = self._shown(drawing.reconstruction, batch, 2)
-        statistics = config.discriminator_statistics
-        logits: Tensor = functional_call(self.discriminator, judge, (shown, statistics))
+            student = self._student_pass(batch, "generator")
+            teacher = self._teacher_pass(student)
+        # Detached, because a compiled backward pass would also compute the discriminator's
+        # gradients.
+        frozen = {name: p.detach() for name, p in self.discriminator.named_parameters()}
+        shown = (student.reconstruction, "batch")
+        logits: Tensor = functional_call(self.discriminator, frozen, shown)
         fooling = losses.fooling(logits, config.generator_loss)
-        terms = self._drawing_terms(drawing, taught, batch.images)
+        terms = self._reconstruction_terms(student, teacher, batch.images)
         return terms | {"generator": config.loss_weights.generator * fooling}
 
-    def _shown(self, images: Tensor, batch: Batch, part: int) -> Tensor:
-        """Images as the discriminator is shown them in training."""
-        if not self.config.discriminator_noise:
-            return images
-        name = "shared" if self.config.forwards == "shared" else "generator"
-        grain = batch.noise[f"{name}.grain"].chunk(3)[part]
-        return images + self.config.discriminator_noise * grain
-
-    def _drawing_terms(
-        self, drawing: Drawing, taught: Taught | None, images: Tensor
+    def _reconstruction_terms(
+        self, student: StudentPass, teacher: TeacherPass | None, images: Tensor
     ) -> dict[str, Tensor]:
-        """The losses that the discriminator has no part in."""
+        """The losses that need no discriminator."""
         config, weights = self.config, self.config.loss_weights
-        terms = {"student": weights.student * F.mse_loss(drawing.reconstruction, images)}
-        if taught is not None:
-            image, features = taught
+        terms = {"student": weights.student * F.mse_loss(student.reconstruction, images)}
+        if teacher is not None:
+            image, features = teacher
             terms["teacher"] = weights.teacher * F.mse_loss(image, images)
             terms["distillation"] = weights.distillation * losses.distillation(
-                drawing.features,
+                student.features,
                 features,
                 learner=config.distillation_learner,
                 reduction=config.distillation_reduction,
             )
         return terms
 
-    def _draw(self, batch: Batch, name: str) -> Drawing:
-        """A pass of encoder and student with the draws of that name."""
+    def _student_pass(self, batch: Batch, name: str) -> StudentPass:
+        """Encoder, in-painting and student, with the random masks that `noise` declares under
+        `name`."""
         draws = {key: batch.noise[f"{name}.{key}"] for key in self._draws(batch.images.shape[0])}
         bottleneck, skips = self._encode(batch.images, draws.get("keep"))
         masks = [draws.get(f"mask{i + 1}") for i in range(len(self.student.memories))]
         inpainted = self._inpaint(bottleneck, draws.get("mask0"))
         reconstruction, features = self.student(inpainted, skips, masks)
-        return Drawing(reconstruction, features, bottleneck, skips)
+        return StudentPass(reconstruction, features, bottleneck, skips)
 
     def _encode(self, images: Tensor, keep: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
         patches = split(images, self.config.grid)
@@ -253,14 +251,14 @@ class Squid(Method):
         kind, rho = self.config.shortcut, self.config.rho
         return shortcut(bottleneck, self.inpainting(bottleneck), kind, mask=mask, rho=rho)
 
-    def _teach(self, drawing: Drawing) -> Taught | None:
+    def _teacher_pass(self, student: StudentPass) -> TeacherPass | None:
         if self.teacher is None:
             return None
-        bottleneck, skips = drawing.bottleneck, drawing.skips
+        bottleneck, skips = student.bottleneck, student.skips
         if self.config.stop_gradient:
             bottleneck, skips = bottleneck.detach(), [skip.detach() for skip in skips]
-        taught: Taught = self.teacher(bottleneck, skips)
-        return taught
+        image_and_features: TeacherPass = self.teacher(bottleneck, skips)
+        return image_and_features
 
     @property
     def _queues(self) -> list[MemoryQueue]:
@@ -274,14 +272,14 @@ class Squid(Method):
 
     def finalize(self, batches: Iterable[Batch]) -> None:
         if self.gaussian is not None:
-            drawn = (self.reconstruct(batch.images) for batch in batches)
-            seen = torch.cat([self._pooled_features(one) for one in drawn])  # (n, d)
-            self.gaussian.fit(seen.mean(0)[None], ledoit_wolf(seen)[None])
+            reconstructions = (self.reconstruct(batch.images) for batch in batches)
+            features = torch.cat([self._pooled_features(one) for one in reconstructions])  # (n, d)
+            self.gaussian.fit(features.mean(0)[None], ledoit_wolf(features)[None])
 
     def score(self, images: Tensor) -> Tensor:
         reconstruction = self.reconstruct(images)
         if self.config.score == "discriminator":
-            return self._doubt(images, reconstruction)
+            return self._discriminator_score(images, reconstruction)
         if self.gaussian is not None:
             features = self._pooled_features(reconstruction)
             return self.gaussian.distance(features[:, None])[:, 0]
@@ -291,13 +289,13 @@ class Squid(Method):
         by_position = patches.mean((1, 2, 3)).view(-1, self.config.grid**2)  # (b, p)
         return by_position.amax(1)
 
-    def _doubt(self, images: Tensor, reconstruction: Tensor) -> Tensor:
-        """(b, 1, h, w) twice -> (b,): how unreal the drawing looks, and what its image says of
-        that."""
+    def _discriminator_score(self, images: Tensor, reconstruction: Tensor) -> Tensor:
+        """(b, 1, h, w) twice -> (b,): how unreal the reconstruction looks, plus what the image
+        discriminator adds from the image itself."""
         statistics = self.config.score_statistics
         logits: Tensor = self.discriminator(reconstruction, statistics)
-        if self.witness is not None:
-            logits = logits + self.witness(images, statistics)
+        if self.image_discriminator is not None:
+            logits = logits + self.image_discriminator(images, statistics)
         return -logits.mean(1)
 
     def _pooled_features(self, reconstruction: Tensor) -> Tensor:
@@ -311,8 +309,8 @@ class Squid(Method):
         return self._disagreement(images, self.reconstruct(images))[:, 0]
 
     def _disagreement(self, images: Tensor, reconstruction: Tensor) -> Tensor:
-        """(b, 1, h, w), in windows of about three quarters of a patch. What is finer than a
-        thirty-second of it is smoothed away: no drawing shows that."""
+        """(b, 1, h, w), in windows of about three quarters of a patch. Detail finer than a
+        thirty-second of it is smoothed away: no reconstruction shows it."""
         patch = self.config.size // self.config.grid
         return disagreement(images, reconstruction, window=3 * patch // 4 | 1, smooth=patch / 32)
 
@@ -326,10 +324,6 @@ class Squid(Method):
     def features(self, images: Tensor) -> Tensor:
         """(b, 1, h, w) -> (b, p, d): what the memory is asked for at each position."""
         return self._block().features(self._encode(images)[0])
-
-    def memory_slots(self) -> Tensor:
-        """(r, n, d): the patterns the in-painting block reads, by region."""
-        return self._block().memory.slots.detach()
 
     def memory_distance(self, images: Tensor) -> Tensor:
         """(b, 1, h, w) -> (b, grid, grid): how far each position's feature is from what the memory

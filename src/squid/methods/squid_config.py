@@ -47,13 +47,6 @@ class SquidConfig(MethodConfig):
     """Biases of convolutions before batch normalisation, which cancels them (authors: true)."""
     discriminator_width: Count = 16
     """Channels of the discriminator's first level."""
-    judges: Count = 1
-    """Discriminators side by side, each with weights of its own; the student faces all of them."""
-    discriminator_statistics: Literal["batch", "image"] = "batch"
-    """How the discriminator normalises in training: by the batch (authors), or by each image
-    alone, as it does when scoring."""
-    discriminator_noise: Annotated[float, Field(ge=0)] = 0.0
-    """Standard deviation of Gaussian noise on the images that the discriminator learns from."""
 
     # Memories
     memory: Literal["queue", "matrix"] = "queue"
@@ -134,7 +127,7 @@ class SquidConfig(MethodConfig):
     """`shared`: one pass of the generator serves both objectives. `separate`: each has its own,
     with masks of its own, the teacher in both (authors)."""
     generator_every: Count = 2
-    """The generator learns in every so-manieth step."""
+    """The generator is updated in every n-th step."""
     epochs: Count = 200
     """Paper 1000, authors 200."""
     batch_size: Count = 16
@@ -148,13 +141,17 @@ class SquidConfig(MethodConfig):
     discriminator: OptimizerConfig = OptimizerConfig(
         final_lr=2e-5, schedule="cosine", betas=(0.5, 0.999), weight_decay=1e-5
     )
-    sittings: Annotated[int, Field(ge=0)] = 0
-    """Times, evenly over the training, at which the discriminator judges all training images; at
-    its end it learns to say at once what it said over time, with a witness who sees the image
-    beside its drawing. 0: the last epoch's scores as it is."""
-    settle_epochs: Count = 10
-    """For which it learns that."""
-    settle: OptimizerConfig = OptimizerConfig(lr=3e-4, final_lr=0.0, schedule="cosine")
+    target_updates: Annotated[int, Field(ge=0)] = 0
+    """Temporal ensembling (Laine & Aila 2017): how often, evenly over the training, an averaged
+    discriminator scores all training images. In a second stage, score distillation, the
+    discriminator learns the mean of these scores, helped by an image discriminator that sees the
+    image itself. 0: the last epoch's discriminator scores as it is."""
+    score_distillation_epochs: Count = 10
+    """Length of that second stage."""
+    score_distillation: OptimizerConfig = OptimizerConfig(
+        lr=3e-4, final_lr=0.0, schedule="cosine"
+    )
+    """The optimiser of that second stage."""
     score: Literal["discriminator", "features", "residual", "structure"] = "discriminator"
     """How unreal the reconstruction looks (the paper); how far the discriminator's features of it
     are from those of healthy images; how far it is from the image; or how much it differs in

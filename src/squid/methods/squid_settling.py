@@ -1,4 +1,5 @@
-"""SQUID's second stage: the discriminator learns to say at once what was said over time."""
+"""Score distillation, SQUID's second stage: the discriminator learns the mean of what it scored over
+the training (temporal ensembling, Laine & Aila 2017; self-distillation, Zhang et al. 2019)."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
@@ -10,48 +11,51 @@ from torch import Tensor, nn
 from squid.methods.base import Batch, Objective, Shared, Stage
 from squid.methods.squid_config import SquidConfig
 from squid.nn.discriminator import Discriminator
-from squid.nn.opinions import Opinions, by_view, rebatched, views
+from squid.nn.temporal_ensemble import TemporalEnsemble, by_view, rebatched, views
 
-HEARD_AT_ONCE = 128
-"""Images: batches of training are too small to fill a GPU with drawing alone."""
+IMAGES_AT_ONCE = 128
+"""Training batches are too small to keep a GPU busy with reconstructing alone."""
 
 
 @dataclass(frozen=True)
-class Settling:
-    """The generator is done. The discriminator learns to say of its drawings what was said of those
-    before, together with a witness who sees the image itself: what other generators made of it
-    cannot all be told from one drawing."""
+class ScoreDistillation:
+    """Targets are collected during the first stage. In the second the generator is fixed, and the
+    discriminator learns the targets from its reconstructions, together with an image discriminator
+    that sees the image itself: scores given to the reconstructions of thirty generators cannot all
+    be predicted from the reconstruction of one.
+    """
 
     config: SquidConfig
-    opinions: Opinions
-    judges: tuple[Discriminator, Discriminator]
-    """The discriminator and the witness."""
-    redraw: Callable[[Tensor], Tensor]
-    """As in scoring, though the rest may be in training."""
-    doubt: Callable[[Tensor, Tensor], Tensor]
-    """Of images and their drawings, by both judges."""
+    ensemble: TemporalEnsemble
+    discriminators: tuple[Discriminator, Discriminator]
+    """The discriminator of reconstructions and that of images."""
+    reconstruct: Callable[[Tensor], Tensor]
+    """The generator in eval mode."""
+    score: Callable[[Tensor, Tensor], Tensor]
+    """Images and their reconstructions -> (b,), by both discriminators."""
 
-    def sit(self, batches: Iterable[Batch]) -> None:
-        """At the beginning of each epoch before: `sittings` of them are heard."""
-        discriminator, _ = self.judges
-        states = self.opinions.average(discriminator)
-        if states % max(1, self.config.epochs // self.config.sittings) == 0:
-            self._hear(batches)
+    def observe(self, batches: Iterable[Batch]) -> None:
+        """At the start of each epoch of the first stage: average the discriminator, and in every
+        n-th epoch update the targets."""
+        discriminator, _ = self.discriminators
+        states = self.ensemble.average(discriminator)
+        if states % max(1, self.config.epochs // self.config.target_updates) == 0:
+            self._update_targets(batches)
 
     def stage(self) -> Stage:
         config = self.config
-        judge = Objective(
-            name="judge",
-            parameters=tuple(p for judge in self.judges for p in judge.parameters()),
+        objective = Objective(
+            name="score_distillation",
+            parameters=tuple(p for one in self.discriminators for p in one.parameters()),
             loss=self._loss,
-            optimizer=config.settle,
-            compilable=False,  # the generator draws as in scoring while the rest is in training
+            optimizer=config.score_distillation,
+            compilable=False,  # the generator is in eval mode while the rest is in training mode
         )
         return Stage(
-            name="settle",
-            objectives=(judge,),
+            name="score distillation",
+            objectives=(objective,),
             batch_size=config.batch_size,
-            epochs=config.settle_epochs,
+            epochs=config.score_distillation_epochs,
             drop_last=config.drop_last,
             epoch_steps=config.epoch_steps,
             augmented=False,
@@ -60,34 +64,35 @@ class Settling:
         )
 
     def _begin(self, batches: Iterable[Batch]) -> None:
-        self._hear(batches)
-        averaged = self.opinions.judge.module.state_dict()
-        for judge in self.judges:
-            judge.load_state_dict(averaged)
+        """A last update of the targets; both discriminators start from the averaged weights."""
+        self._update_targets(batches)
+        averaged = self.ensemble.discriminator.module.state_dict()
+        for discriminator in self.discriminators:
+            discriminator.load_state_dict(averaged)
         with torch.no_grad():
-            self.opinions.take_measure(map(self._doubts, _together(batches)))
+            self.ensemble.fit_scale(map(self._scores, _images(batches)))
 
-    def _hear(self, batches: Iterable[Batch]) -> None:
-        drawn = (self.redraw(views(images)) for images in _together(batches))
-        self.opinions.hear(drawn, self.config.score_statistics)
+    def _update_targets(self, batches: Iterable[Batch]) -> None:
+        reconstructions = (self.reconstruct(views(images)) for images in _images(batches))
+        self.ensemble.update_targets(reconstructions, self.config.score_statistics)
 
     def _loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
-        contradiction = self.opinions.contradiction(self._doubts(batch.images), batch.index)
-        return {"contradiction": contradiction.square().mean()}
+        error = self.ensemble.error(self._scores(batch.images), batch.index)  # (b, v)
+        return {"error": error.square().mean()}
 
-    def _doubts(self, images: Tensor) -> Tensor:
-        """(b, 1, h, w) -> (b, v): of each view."""
+    def _scores(self, images: Tensor) -> Tensor:
+        """(b, 1, h, w) -> (b, v): one score per view."""
         seen = views(images)
-        return by_view(self.doubt(seen, self.redraw(seen)))
+        return by_view(self.score(seen, self.reconstruct(seen)))
 
 
-def silent_witness(judge: Discriminator) -> Discriminator:
-    """One like it, who has nothing to say before it has learned to."""
-    witness = copy.deepcopy(judge)
-    nn.init.zeros_(witness.head.weight)
-    nn.init.zeros_(witness.head.bias)
-    return witness
+def zero_head_copy(discriminator: Discriminator) -> Discriminator:
+    """A copy whose logits are zero until it has learned."""
+    other = copy.deepcopy(discriminator)
+    nn.init.zeros_(other.head.weight)
+    nn.init.zeros_(other.head.bias)
+    return other
 
 
-def _together(batches: Iterable[Batch]) -> Iterator[Tensor]:
-    return rebatched((batch.images for batch in batches), HEARD_AT_ONCE)
+def _images(batches: Iterable[Batch]) -> Iterator[Tensor]:
+    return rebatched((batch.images for batch in batches), IMAGES_AT_ONCE)

@@ -12,9 +12,9 @@ from squid.nn.conv import BatchNorm, Statistics
 class DiscriminatorLevel(nn.Module):
     """A 5x5 convolution that halves the map, normalised (but for the first), leaky."""
 
-    def __init__(self, inputs: int, outputs: int, groups: int, normalised: bool) -> None:
+    def __init__(self, inputs: int, outputs: int, normalised: bool) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(inputs, outputs, 5, stride=2, padding=2, groups=groups)
+        self.conv = nn.Conv2d(inputs, outputs, 5, stride=2, padding=2)
         self.norm = BatchNorm(outputs) if normalised else None
 
     def forward(self, x: Tensor, statistics: Statistics | None) -> Tensor:
@@ -24,28 +24,24 @@ class DiscriminatorLevel(nn.Module):
 
 
 class Discriminator(nn.Module):
-    """One logit per image and judge, higher = more real. Levels halve the image until at most 4 x 4
-    cells are left.
+    """One logit per image, higher = more real. Levels halve the image until at most 4 x 4 cells are
+    left; a linear head reads them."""
 
-    Judges share nothing but the pass: each is a group of channels.
-    """
-
-    def __init__(self, size: int, width: int = 16, judges: int = 1) -> None:
+    def __init__(self, size: int, width: int = 16) -> None:
         super().__init__()
         channels = [1]
         while size > 4:
-            channels.append(judges * width * min(2 ** (len(channels) - 1), 8))
+            channels.append(width * min(2 ** (len(channels) - 1), 8))
             size = (size + 1) // 2
         self.levels = nn.ModuleList(
-            DiscriminatorLevel(a, b, groups=judges if a > 1 else 1, normalised=a > 1)
-            for a, b in pairwise(channels)
+            DiscriminatorLevel(a, b, normalised=a > 1) for a, b in pairwise(channels)
         )
-        self.head = nn.Linear(channels[-1] // judges * size**2, judges)
+        self.head = nn.Linear(channels[-1] * size**2, 1)
 
     def forward(self, images: Tensor, statistics: Statistics | None = None) -> Tensor:
-        """(b, 1, h, w) -> (b, judges). With `image` statistics a logit does not depend on the other
+        """(b, 1, h, w) -> (b, 1). With `image` statistics a logit does not depend on the other
         images."""
-        return self.judge(self.features(images, statistics))
+        return self.classify(self.features(images, statistics))
 
     def features(self, images: Tensor, statistics: Statistics | None = None) -> Tensor:
         """The last map, (b, c, h', w')."""
@@ -54,9 +50,9 @@ class Discriminator(nn.Module):
             x = level(x, statistics)
         return x
 
-    def judge(self, features: Tensor) -> Tensor:
-        """The last map, (b, c, h', w') -> (b, judges)."""
+    def classify(self, features: Tensor) -> Tensor:
+        """The last map, (b, c, h', w') -> (b, 1)."""
         with torch.autocast(features.device.type, enabled=False):  # scores are ranked by it
-            weight = self.head.weight  # (judges, values)
+            weight = self.head.weight  # (1, values)
             values = features.to(weight.dtype).reshape(-1, *weight.shape)
             return (values * weight).sum(-1) + self.head.bias

@@ -32,13 +32,13 @@ def distillation(
 
 
 def real_or_fake(real: Tensor, fake: Tensor) -> Tensor:
-    """What judges minimise over their logits (b, judges), each for itself: the cross-entropy of
-    real images plus that of fake ones."""
+    """The discriminator's loss over logits (b, 1): the cross-entropy of real images plus that of
+    reconstructed ones."""
     real, fake = at_least_float32(real), at_least_float32(fake)
-    return (F.softplus(-real) + F.softplus(fake)).mean(0).sum()
+    return (F.softplus(-real) + F.softplus(fake)).mean()
 
 
 def fooling(fake: Tensor, kind: Literal["saturating", "non_saturating"]) -> Tensor:
-    """What the generator minimises over the judges' logits: log(1 - D), or -log D, on average."""
+    """The generator's adversarial loss over logits (b, 1): log(1 - D), or -log D, on average."""
     fake = at_least_float32(fake)
     return -F.softplus(fake).mean() if kind == "saturating" else F.softplus(-fake).mean()

@@ -55,7 +55,7 @@ class Comparison:
     def _numbers(self) -> Html:
         missing = [evaluate_first(e.run) for e in self.entries if e.metrics is None]
         rows = [
-            (e.name, e.group, e.run.recipe.seed, m.threshold.rule, *map(tables.interval, _all(m)))
+            (e.name, e.group, e.run.recipe.seed, m.threshold.kind, *map(tables.interval, _all(m)))
             for e in self.measured
             if (m := e.metrics)
         ]

@@ -115,7 +115,7 @@ class Single:
     def _thresholds(self, metrics: Metrics) -> dict[str, float]:
         rate = f"{self.recipe.false_positive_rate:.0%}"
         thresholds = {f"verdict: {rate} of held-out normals": self.threshold}
-        if metrics.threshold.rule == "paper" and metrics.threshold.value is not None:
+        if metrics.threshold.kind == "paper" and metrics.threshold.value is not None:
             thresholds["paper: best accuracy"] = metrics.threshold.value
         return thresholds
 

@@ -46,7 +46,7 @@ def metrics_table(metrics: Metrics) -> Html:
 def threshold_note(metrics: Metrics, calibration: Calibration) -> Html:
     """By which rule the line between normal and anomalous was drawn."""
     threshold = metrics.threshold
-    if threshold.rule == "paper":
+    if threshold.kind == "paper":
         return note(
             f"Threshold rule paper: {threshold.value:.4g} gives the best accuracy on these very "
             "test images, as in the paper; all but AUC and average precision is optimistic."
@@ -140,12 +140,12 @@ def _restoration(measures: Sequence[DigitMeasures]) -> Html:
 
 def images_table(scored: Scored, places: Sequence[int], calibration: Calibration) -> Html:
     """The images of a sheet with their whole names."""
-    probability = calibration.probability(scored.scores[list(places)])
+    standardised = calibration.standardised(scored.scores[list(places)])
     return table(
         ("Image", "Shows", "Score", "Standardised"),
         [
             (scored.names[place], scored.truth(place), f"{scored.scores[place]:.5g}", f"{p:.3f}")
-            for place, p in zip(places, probability, strict=True)
+            for place, p in zip(places, standardised, strict=True)
         ],
         caption="From left to right. Standardised: 0.5 is the average healthy image; "
         "it is not a chance of disease.",

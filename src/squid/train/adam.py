@@ -1,7 +1,7 @@
 """Adam in one pass over memory, for compiled steps.
 
-torch's fused Adam wants gradients in float32 and knows nothing of working copies: with the casts
-before and after it, tens of millions of numbers are read and written three times.
+torch's fused Adam takes float32 gradients and knows nothing of bf16 copies of weights: with the
+casts before and after it, tens of millions of numbers are read and written three times.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from squid.train.fused import fused
+from squid.train.engine import compile_fused
 
 
 class _Part(NamedTuple):
@@ -24,15 +24,15 @@ class _Part(NamedTuple):
     """One for each weight, or none at all."""
 
 
-class OnePassAdam(torch.optim.Adam):
-    """torch's Adam in its settings, state and results; `learn` takes the place of `step`."""
+class FusedAdam(torch.optim.Adam):
+    """torch's Adam in its settings, state and results, with `step_from` in place of `step`."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings, capturable=True)
-        self._update = fused(_update)
+        self._update = compile_fused(_update)
 
     @torch.no_grad()
-    def learn(self, gradients: Sequence[Tensor], copies: Sequence[Tensor | None]) -> None:
+    def step_from(self, gradients: Sequence[Tensor], copies: Sequence[Tensor | None]) -> None:
         """Update by gradients in any precision, and the bf16 copies of weights that have one."""
         (group,) = self.param_groups
         count = self._count(group["params"])

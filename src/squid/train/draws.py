@@ -44,8 +44,9 @@ class Draws:
             torch._foreach_copy_(mine, others)  # one kernel
 
 
-class Dice:
-    """Draws for one stage; with several ranks each takes its share of the joint batch's draws."""
+class Sampler:
+    """Makes the draws of one stage; with several ranks each takes its share of the joint batch's
+    draws."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from squid.nn.ranks import ALONE, Ranks
 if TYPE_CHECKING:
     from lightning_fabric.plugins.precision.precision import _PRECISION_INPUT_STR
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _FABRIC_PRECISION: "dict[str, _PRECISION_INPUT_STR]" = {"float32": "32-true", "bf16": "bf16-mixed"}
@@ -102,6 +103,12 @@ def _choose_kernels(precision: Precision) -> None:
     more than TF32's digits."""
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("high" if precision == "bf16" else "highest")
+
+
+def compile_fused(function: Callable[P, T]) -> Callable[P, T]:
+    """torch.compile as training steps use it. Combining independent small kernels saves a third of
+    a step."""
+    return torch.compile(function, dynamic=False, options={"combo_kernels": True})
 
 
 class _ProcessRanks:

@@ -9,28 +9,28 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from pydantic import field_validator
 
-from squid.choices import Precision, StepForm
+from squid.choices import Precision
 from squid.config import Config
 from squid.data.cache import Augment, ImageStore
 from squid.errors import ConfigError, DivergedError
 from squid.methods.base import Batch, Method, Stage
-from squid.train.draws import Dice
+from squid.train.draws import Sampler
 from squid.train.engine import Engine
 from squid.train.interrupts import Interrupted, interrupts
 from squid.train.optimizers import rate, restore_optimizer, set_rate
-from squid.train.step import Step, join_ranks, make_step, pick_form
-from squid.train.working import keep_working_precision
+from squid.train.step import Step, Switch, join_ranks, make_step, pick_form
+from squid.train.working import round_to_bf16
 
 State = dict[str, Any]
 """Everything a training needs to go on: stage, epoch, step, weights, optimisers, sums of losses."""
 
-SECONDS_BETWEEN_READINGS = 1.0
-"""Losses are read back from the device this often at most: a reading waits for the device."""
+SECONDS_BETWEEN_RECORDS = 1.0
+"""Losses are read back from the device this often at most: that waits for the device."""
 STEPS_BETWEEN_AGREEMENTS = 16
 """Several processes ask each other this often whether one of them was interrupted."""
 
@@ -39,10 +39,12 @@ class TrainConfig(Config):
     """How a method is trained, whatever it is."""
 
     precision: Precision = "float32"
-    step: StepForm = "auto"
-    """The same maths at different speeds: `captured` replays eager's kernels from a CUDA graph,
-    `compiled` makes better ones in a minute or two, `graphed` replays those. `auto` compiles for
-    long trainings only."""
+    compile: Switch = "auto"
+    """torch.compile for the training step: faster kernels after a minute or two of compiling.
+    `auto`: on a GPU, for trainings of 30,000 steps or more."""
+    cuda_graph: Switch = "auto"
+    """Capture the training step once and replay it as one launch. `auto`: where one GPU holds the
+    images."""
     augment: Augment | Literal[False] = Augment()
     """Random shift and scale of each training image; `false` for none."""
     snapshot_every: int | None = None
@@ -72,30 +74,26 @@ class Epoch:
     images_per_second: float
 
 
-class Monitor(Protocol):
-    """Who is told what happens."""
+class Monitor:
+    """Receives what happens in a training; every method does nothing unless overridden."""
 
     def progress(self, now: Epoch) -> None:
         """About once a second."""
-        ...
 
     def epoch(self, done: Epoch) -> None:
         """At the end of each epoch."""
-        ...
 
     def snapshot(self, epoch: int, method: Method) -> None:
-        """Every `snapshot_every` epochs, with the method, or that of its members which is being
-        trained, ready to score."""
-        ...
+        """Every `snapshot_every` epochs, with the method (of an ensemble, the member in training),
+        ready to score."""
 
     def save(self, state: State) -> None:
         """A state from which training can go on; only ever one with finite losses."""
-        ...
 
 
 @dataclass
-class _Cursor:
-    """Where in the training we are; all that `resume` needs beside weights and optimisers."""
+class _Position:
+    """Where in the training we are; all that resuming needs beside weights and optimisers."""
 
     stage: int = 0
     epoch: int = 0
@@ -113,54 +111,56 @@ def train(
     monitor: Monitor,
     state: State | None = None,
 ) -> None:
-    """Train `method` in place; `state` goes on from one that a monitor was given."""
+    """Train `method` in place; `state`, one that a monitor received, goes on from there."""
     join_ranks(method, engine.ranks)
     method.begin(len(store))
     method.to(engine.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    begin = _Cursor()
+    begin = _Position()
     if state is not None:
         method.restore(state["method"])
-        begin = _Cursor(state["stage"], state["epoch"], state["step"], dict(state["totals"]))
+        begin = _Position(state["stage"], state["epoch"], state["step"], dict(state["totals"]))
     stages = method.stages()
     with interrupts() as interrupted:
         for number in range(begin.stage, len(stages)):
-            trainer = _StageTrainer(
-                method, stages, number, store, config, seed, engine, monitor, interrupted
-            )
+            context = _Context(method, store, config, seed, engine, monitor, interrupted)
+            trainer = _StageTrainer(context, stages, number)
             if state is not None and number == begin.stage:
                 trainer.run(begin, state["optimizers"])
             else:
-                trainer.run(_Cursor(number))
+                trainer.run(_Position(number))
     if engine.precision == "bf16":
-        keep_working_precision(method)
+        round_to_bf16(method)
     _fit_to(method, store)
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What all stages of a training share."""
+
+    method: Method
+    store: ImageStore
+    config: TrainConfig
+    seed: int
+    engine: Engine
+    monitor: Monitor
+    interrupted: threading.Event
 
 
 class _StageTrainer:
     """One stage from its first (or resumed) step to its last."""
 
-    def __init__(
-        self,
-        method: Method,
-        stages: tuple[Stage, ...],
-        number: int,
-        store: ImageStore,
-        config: TrainConfig,
-        seed: int,
-        engine: Engine,
-        monitor: Monitor,
-        interrupted: threading.Event,
-    ) -> None:
-        self.method, self.stage, self.store = method, stages[number], store
-        self.number = number
+    def __init__(self, context: _Context, stages: tuple[Stage, ...], number: int) -> None:
+        method, store, engine = context.method, context.store, context.engine
+        self.method, self.store, self.engine = method, store, engine
+        self.config, self.monitor = context.config, context.monitor
+        self.interrupted = context.interrupted
+        self.number, self.stage = number, stages[number]
         self.epochs_before = sum(s.epochs_over(len(store)) for s in stages[:number] if s.snapshots)
-        self.config, self.engine, self.monitor = config, engine, monitor
-        self.interrupted = interrupted
         _check_batch(self.stage, len(store), engine.world)
-        self.dice = Dice(
+        self.sampler = Sampler(
             method,
-            (config.augment or None) if self.stage.augmented else None,
-            seed=seed,
+            (self.config.augment or None) if self.stage.augmented else None,
+            seed=context.seed,
             stage=number,
             images=len(store),
             device=engine.device,
@@ -170,7 +170,8 @@ class _StageTrainer:
         self.steps = self.stage.steps_per_epoch(len(store))
         self.epochs = self.stage.epochs_over(len(store))
         form = pick_form(
-            config.step,
+            self.config.compile,
+            self.config.cuda_graph,
             engine.device,
             steps=self.steps * self.epochs,
             world=engine.world,
@@ -179,7 +180,7 @@ class _StageTrainer:
         self.step: Step = make_step(form, method, self.stage, store, engine)
         self.saved = time.monotonic()
 
-    def run(self, begin: _Cursor, optimizers: Sequence[State] | None = None) -> None:
+    def run(self, begin: _Position, optimizers: Sequence[State] | None = None) -> None:
         if optimizers is not None:
             for optimizer, saved in zip(self.step.optimizers, optimizers, strict=True):
                 restore_optimizer(optimizer, saved)
@@ -203,13 +204,13 @@ class _StageTrainer:
         began = read = time.monotonic()
         steps = self._steps(epoch)
         for step in range(start, steps):
-            draws = self.dice.draw(epoch, step, self.stage.batch_size)
+            draws = self.sampler.draw(epoch, step, self.stage.batch_size)
             self.step(draws, tuple(step % o.every == 0 for o in self.stage.objectives))
             done = step + 1
             if done < steps and self._asked_to_stop(done):
                 self._save(epoch, done)
                 raise Interrupted
-            if done < steps and time.monotonic() - read > SECONDS_BETWEEN_READINGS:
+            if done < steps and time.monotonic() - read > SECONDS_BETWEEN_RECORDS:
                 now = self._record(epoch, done, steps, start, rates, began)
                 if self.engine.world == 1:  # all processes stop together, at the end of the epoch
                     _refuse_divergence(now)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from squid.methods.base import OptimizerConfig
-from squid.train.adam import OnePassAdam
+from squid.train.adam import FusedAdam
 
 
 def build_optimizer(
@@ -16,16 +16,16 @@ def build_optimizer(
     parameters: Sequence[nn.Parameter],
     *,
     capturable: bool,
-    one_pass: bool = False,
+    fused_adam: bool = False,
 ) -> torch.optim.Optimizer:
-    """`capturable` keeps rate and step count on the device, for replay in a CUDA graph; `one_pass`
+    """`capturable` keeps rate and step count on the device, for replay in a CUDA graph; `fused_adam`
     is for compiled steps."""
     decay = config.weight_decay
-    one_pass = one_pass and config.kind == "adam" and config.clip is None
-    on_device = capturable or one_pass
+    fused_adam = fused_adam and config.kind == "adam" and config.clip is None
+    on_device = capturable or fused_adam
     lr = torch.tensor(config.lr, device=parameters[0].device) if on_device else config.lr
-    if one_pass:
-        return OnePassAdam(parameters, lr, config.betas, config.eps, decay)
+    if fused_adam:
+        return FusedAdam(parameters, lr, config.betas, config.eps, decay)
     if config.kind == "adam":
         return torch.optim.Adam(
             parameters, lr, config.betas, config.eps, decay, fused=capturable, capturable=capturable

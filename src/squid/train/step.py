@@ -1,37 +1,33 @@
-"""One update of a stage in four forms of the same maths: eager, compiled, and either of them
-replayed as a CUDA graph (captured, graphed).
+"""One update of a stage: plain, compiled, replayed as a CUDA graph, or both; the maths is the same.
 
-All forms take the same `Draws`, so they see the same images, augmentation and masks. Nothing here
+Every form takes the same `Draws`, so they see the same images, augmentation and masks. Nothing here
 waits for the device.
 """
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from squid.choices import StepForm
 from squid.data.cache import ImageStore
 from squid.errors import ConfigError
 from squid.methods.base import Batch, Objective, Shared, Stage
-from squid.nn.beside import Beside
+from squid.nn.beside import Concurrent
 from squid.nn.conv import at_least_float32
 from squid.nn.ranks import Ranks
-from squid.train.adam import OnePassAdam
+from squid.train.adam import FusedAdam
 from squid.train.draws import Draws
-from squid.train.engine import Engine
-from squid.train.fused import fused
+from squid.train.engine import Engine, compile_fused
 from squid.train.optimizers import build_optimizer
-from squid.train.working import WorkingWeights, widened
+from squid.train.working import Bf16Weights, widened
 
-Form = Literal["eager", "captured", "compiled", "graphed"]
+Switch = Literal["auto"] | bool
 Active = tuple[bool, ...]
 """Which objectives of the stage are updated in a step."""
 
-REPLAYED = ("captured", "graphed")
 LONG = 30_000
 """Steps over which compiling has paid for itself: SQUID's takes 100 s and saves 3.4 ms a step."""
 EAGER_STEPS_BEFORE_CAPTURE = 3
@@ -39,29 +35,40 @@ EAGER_STEPS_BEFORE_CAPTURE = 3
 is captured."""
 
 
+class StepForm(NamedTuple):
+    """How a step runs."""
+
+    compile: bool
+    """Kernels made by torch.compile, which takes a minute or two."""
+    cuda_graph: bool
+    """Captured once and replayed as one launch."""
+
+
 def pick_form(
-    form: StepForm, device: torch.device, *, steps: int, world: int = 1, on_device: bool = True
-) -> Form:
-    """`auto` is the fastest form for so many steps: eager on a CPU; on a GPU compiled where that
-    pays, and replayed where the one GPU holds the images."""
-    replayable = world == 1 and on_device
-    if form == "auto":
-        if device.type == "cpu":
-            return "eager"
-        if steps < LONG:
-            return "captured" if replayable else "eager"
-        return "graphed" if replayable else "compiled"
-    if form in REPLAYED and device.type != "cuda":
-        raise ConfigError(f"A {form} step needs a CUDA device; use --step eager.")
-    if form in REPLAYED and not replayable:
-        raise ConfigError(
-            f"A {form} step needs one GPU that holds all images; use --step compiled."
-        )
-    return form
+    compile: Switch,
+    cuda_graph: Switch,
+    device: torch.device,
+    *,
+    steps: int,
+    world: int = 1,
+    on_device: bool = True,
+) -> StepForm:
+    """`auto` is the faster choice for so many steps: compiled on a GPU where that pays, replayed
+    where one GPU holds the images."""
+    gpu = device.type == "cuda"
+    replayable = gpu and world == 1 and on_device
+    if cuda_graph is True and not gpu:
+        raise ConfigError("train.cuda_graph needs a CUDA device; leave it out.")
+    if cuda_graph is True and not replayable:
+        raise ConfigError("train.cuda_graph needs one GPU that holds all images; leave it out.")
+    return StepForm(
+        compile=(gpu and steps >= LONG) if compile == "auto" else compile,
+        cuda_graph=replayable if cuda_graph == "auto" else cuda_graph,
+    )
 
 
 class Step:
-    """Eager or compiled update of one stage; loss terms are summed on the device in `totals`."""
+    """The update of one stage; loss terms are summed on the device in `totals`."""
 
     def __init__(
         self,
@@ -74,12 +81,15 @@ class Step:
         capturable: bool,
     ) -> None:
         self.stage = _compiled(stage) if compiled else stage
-        # What an inactive objective would need is computed in vain, which takes less time than
-        # compiling the shared pass once more without it.
+        # The shared pass always serves all objectives once it is compiled: computing what an
+        # inactive one needs takes less time than compiling the pass again without it.
         self.all_names = frozenset(o.name for o in stage.objectives) if compiled else None
-        beside = self.stage.beside
-        self.beside = Beside(beside, engine.device) if beside is not None else None
-        self.working = WorkingWeights(method) if engine.precision == "bf16" else None
+        self.concurrent = {
+            o.name: Concurrent(o.concurrent, engine.device, number)
+            for number, o in enumerate(self.stage.objectives)
+            if o.concurrent is not None
+        }
+        self.bf16_weights = Bf16Weights(method) if engine.precision == "bf16" else None
         self.engine = engine
         self.ranks = engine.ranks
         self.optimizers = [
@@ -87,37 +97,48 @@ class Step:
                 o.optimizer,
                 o.parameters,
                 capturable=capturable,
-                one_pass=compiled and self.ranks.alone,
+                fused_adam=compiled and self.ranks.alone,
             )
             for o in stage.objectives
         ]
-        self.batch = fused(store.batch) if compiled and store.on_device else store.batch
+        self.batch = compile_fused(store.batch) if compiled and store.on_device else store.batch
         self.totals: dict[str, Tensor] = {}
         self._sums: dict[str, Tensor] = {}  # of each objective's terms; `totals` are views of them
         self._begin: Mapping[str, float] = {}
 
     def __call__(self, draws: Draws, active: Active) -> None:
-        with self.working.in_place() if self.working else nullcontext():
+        with self.bf16_weights.swapped_in() if self.bf16_weights else nullcontext():
             self._step(draws, active)
 
     def _step(self, draws: Draws, active: Active) -> None:
         images = self.batch(draws.index, draws.affine)  # (b, 1, h, w)
         batch = Batch(images, draws.index, draws.noise)
-        objectives = [o for o, on in zip(self.stage.objectives, active, strict=True) if on]
+        pairs = zip(self.stage.objectives, self.optimizers, active, strict=True)
+        updated = [(objective, optimizer) for objective, optimizer, on in pairs if on]
+        shared, started = self._forward(batch, [objective for objective, _ in updated])
+        for place, (objective, optimizer) in enumerate(updated):
+            if objective.name in started:
+                joined = self.concurrent[objective.name].join(started[objective.name])
+                shared = {**shared, **joined}
+            # The graph of the shared pass is freed by the last objective that needs it.
+            keep = self.stage.shared is not None and place < len(updated) - 1
+            self._update(objective, optimizer, batch, shared, keep_graph=keep)
+        if self.stage.after is not None:
+            self.stage.after()
+
+    def _forward(
+        self, batch: Batch, objectives: Sequence[Objective]
+    ) -> tuple[Shared, dict[str, Shared]]:
+        """The shared pass, and what has been started concurrently, by objective."""
         with self.engine.autocast():
             names = self.all_names or frozenset(o.name for o in objectives)
             shared: Shared = self.stage.shared(batch, names) if self.stage.shared else {}
-            aside = self.beside.start(batch, shared) if self.beside and active[-1] else {}
-        for objective, optimizer, on in zip(
-            self.stage.objectives, self.optimizers, active, strict=True
-        ):
-            if on and objective is self.stage.objectives[-1] and self.beside:
-                shared = {**shared, **self.beside.join(aside)}
-            if on:
-                keep = self.stage.shared is not None and objective is not objectives[-1]
-                self._update(objective, optimizer, batch, shared, keep_graph=keep)
-        if self.stage.after is not None:
-            self.stage.after()
+            started = {
+                o.name: self.concurrent[o.name].start(batch, shared)
+                for o in objectives
+                if o.name in self.concurrent
+            }
+        return shared, started
 
     def _update(
         self,
@@ -132,19 +153,19 @@ class Step:
             terms = objective.loss(batch, shared)
         values = torch.stack([at_least_float32(term) for term in terms.values()])
         parameters = objective.parameters
-        learning = self.working.of(parameters) if self.working else parameters
+        learning = self.bf16_weights.of(parameters) if self.bf16_weights else parameters
         gradients = torch.autograd.grad(values.sum(), learning, retain_graph=keep_graph)
         values = values.detach()
-        if isinstance(optimizer, OnePassAdam):
+        if isinstance(optimizer, FusedAdam):
             copies = [w if w is not p else None for w, p in zip(learning, parameters, strict=True)]
-            optimizer.learn(gradients, copies)
+            optimizer.step_from(gradients, copies)
         else:
-            self._learn(objective, optimizer, gradients, values)
+            self._step_optimizer(objective, optimizer, gradients, values)
         if objective.after is not None:
             objective.after()
         self._sum_of(objective.name, list(terms)).add_(values)
 
-    def _learn(
+    def _step_optimizer(
         self,
         objective: Objective,
         optimizer: torch.optim.Optimizer,
@@ -152,7 +173,7 @@ class Step:
         values: Tensor,
     ) -> None:
         parameters = objective.parameters
-        wide = widened(gradients) if self.working else list(gradients)
+        wide = widened(gradients) if self.bf16_weights else list(gradients)
         average_over_ranks([*wide, values], self.ranks)
         for parameter, gradient in zip(parameters, wide, strict=True):
             parameter.grad = laid_out_like(parameter, gradient)
@@ -160,14 +181,14 @@ class Step:
             nn.utils.clip_grad_norm_(parameters, objective.optimizer.clip)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        if self.working is not None:
-            self.working.follow(parameters)
+        if self.bf16_weights is not None:
+            self.bf16_weights.refresh(parameters)
 
     def begin_epoch(self, totals: Mapping[str, float]) -> None:
         """Sums begin at zero, or at `totals`; in place, because captured graphs add to these
         tensors. Weights may have been changed since the last step."""
-        if self.working is not None:
-            self.working.follow()
+        if self.bf16_weights is not None:
+            self.bf16_weights.refresh()
         self._begin = totals
         for name, total in self.totals.items():
             total.fill_(totals.get(name, 0.0))
@@ -224,26 +245,27 @@ class ReplayedStep(Step):
 
 
 def make_step(
-    form: Form, method: nn.Module, stage: Stage, store: ImageStore, engine: Engine
+    form: StepForm, method: nn.Module, stage: Stage, store: ImageStore, engine: Engine
 ) -> Step:
     """The step of a method's stage in the form asked for."""
-    compiled = form in ("compiled", "graphed")
-    if compiled and engine.device.type == "cuda":
+    if form.compile and engine.device.type == "cuda":
         torch.backends.cudnn.benchmark_limit = 0  # long trainings are worth trying all kernels
-    if form in REPLAYED:
-        return ReplayedStep(method, stage, store, engine, compiled=compiled)
-    return Step(method, stage, store, engine, compiled=compiled, capturable=False)
+    if form.cuda_graph:
+        return ReplayedStep(method, stage, store, engine, compiled=form.compile)
+    return Step(method, stage, store, engine, compiled=form.compile, capturable=False)
 
 
 def _compiled(stage: Stage) -> Stage:
     objectives = tuple(
-        replace(o, loss=fused(o.loss)) if o.compilable else o for o in stage.objectives
+        replace(
+            o,
+            loss=compile_fused(o.loss) if o.compilable else o.loss,
+            concurrent=o.concurrent and compile_fused(o.concurrent),
+        )
+        for o in stage.objectives
     )
     return replace(
-        stage,
-        objectives=objectives,
-        shared=stage.shared and fused(stage.shared),
-        beside=stage.beside and fused(stage.beside),
+        stage, objectives=objectives, shared=stage.shared and compile_fused(stage.shared)
     )
 
 

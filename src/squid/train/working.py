@@ -1,7 +1,7 @@
-"""The bf16 weights with which a mixed-precision step computes, beside the float32 ones that learn.
+"""bf16 copies of convolution weights, with which a mixed-precision step computes.
 
 Autocast would cast every weight in every pass, and every gradient back, in a small kernel each.
-`WorkingWeights` are the same numbers, all cast at once after an update.
+`Bf16Weights` holds the same numbers, all cast at once after an update; the float32 weights learn.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 
-class WorkingWeights:
-    """In place for the time of a step; outside it everyone sees the float32 weights."""
+class Bf16Weights:
+    """Swapped in during a step; outside it everyone sees the float32 weights."""
 
     def __init__(self, method: nn.Module) -> None:
         kinds = (nn.Conv2d, nn.ConvTranspose2d)
@@ -28,18 +28,18 @@ class WorkingWeights:
         }
 
     def of(self, parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
-        """What a step computes with in the place of `parameters`."""
+        """The copies of `parameters`, or themselves where there is no copy."""
         return [self._copies.get(p, p) for p in parameters]
 
     @torch.no_grad()
-    def follow(self, parameters: Sequence[nn.Parameter] | None = None) -> None:
-        """Read the float32 weights again: those given, or all."""
+    def refresh(self, parameters: Sequence[nn.Parameter] | None = None) -> None:
+        """Copy the float32 weights again: those given, or all."""
         changed = [p for p in (parameters or self._copies) if p in self._copies]
         if changed:
             torch._foreach_copy_([self._copies[p] for p in changed], list[Tensor](changed))
 
     @contextmanager
-    def in_place(self) -> Iterator[None]:
+    def swapped_in(self) -> Iterator[None]:
         for module, name, parameter in self._places:
             module._parameters[name] = self._copies[parameter]
         try:
@@ -50,9 +50,9 @@ class WorkingWeights:
 
 
 @torch.no_grad()
-def keep_working_precision(method: nn.Module) -> None:
-    """After a training: its products were computed with bf16 weights, and digits beyond those
-    served the optimiser only. Without them a run folder takes half the space."""
+def round_to_bf16(method: nn.Module) -> None:
+    """Rounds weights at the end of a bf16 training: its products used bf16 weights, and the further
+    digits served the optimiser only. A run folder then takes half the space."""
     kinds = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)
     for module in method.modules():
         if isinstance(module, kinds):

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from squid.benchmark.measures import backbone, parameters, planned_steps, published_steps
-from squid.benchmark.plan import Cell
-from squid.choices import Device, Protocol
+from squid.benchmark.plan import Job
+from squid.choices import Device, Selection
 from squid.config import parse
 from squid.data.splits import Splits
 from squid.detector import Detector
@@ -22,14 +22,14 @@ from squid.errors import ConfigError, RunError
 from squid.experiments import evaluate_run, summarise, train_run
 from squid.methods import build
 from squid.methods.base import MethodConfig
-from squid.metrics import PAPER, normals
+from squid.metrics import BEST_ACCURACY, normals
 from squid.protocols import (
     SELECTION,
     healthy_threshold,
-    readings,
+    select_scores,
     running_means,
     snapshot_aucs,
-    wobble,
+    late_auc_range,
 )
 from squid.recipe import Recipe
 from squid.run import Run
@@ -44,12 +44,12 @@ DIGITS = 6
 Result = dict[str, Any]
 
 
-def finished(cell: Cell) -> bool:
+def finished(job: Job) -> bool:
     """Whether the cell has its result; one of another recipe is refused, not taken for it."""
-    result = read_result(cell.folder)
-    if result is not None and not _same(result["recipe"], cell.recipe):
+    result = read_result(job.folder)
+    if result is not None and not _same(result["recipe"], job.recipe):
         raise RunError(
-            f"{cell.folder} holds the result of another recipe; remove it or choose another --out."
+            f"{job.folder} holds the result of another recipe; remove it or choose another --out."
         )
     return result is not None
 
@@ -70,25 +70,25 @@ def read_result(folder: Path) -> Result | None:
     return result
 
 
-def run_cell(cell: Cell, *, device: Device = "auto", monitor: Monitor | None = None) -> Result:
+def run_job(job: Job, *, device: Device = "auto", monitor: Monitor | None = None) -> Result:
     """Train what is not trained yet, measure it by every protocol at both rules, and write it."""
     began = time.monotonic()
-    run = Run(cell.folder)
-    splits = cell.recipe.data.load(cell.recipe.method.size)
+    run = Run(job.folder)
+    splits = job.recipe.data.load(job.recipe.method.size)
     spent = sum(float(row["seconds"]) for row in run.history)
     if not run.finished:
-        engine = Engine(device, precision=cell.recipe.train.precision)
-        resume = _begun(run, cell.recipe)
+        engine = Engine(device, precision=job.recipe.train.precision)
+        resume = _begun(run, job.recipe)
         train_run(
-            cell.recipe, cell.folder, engine=engine, monitor=monitor, splits=splits,
+            job.recipe, job.folder, engine=engine, monitor=monitor, splits=splits,
             resume=resume, overwrite=True,
         )  # fmt: skip
         spent = time.monotonic() - began + (spent if resume else 0.0)
-    result = _measured(cell, run, splits, device)
+    result = _measured(job, run, splits, device)
     result["seconds"]["training"] = round(spent, 1)
     result["seconds"]["total"] = round(time.monotonic() - began, 1)
     text = json.dumps(result, allow_nan=False) + "\n"
-    (cell.folder / RESULT).write_text(text, encoding="utf-8")
+    (job.folder / RESULT).write_text(text, encoding="utf-8")
     return result
 
 
@@ -97,63 +97,63 @@ def _begun(run: Run, recipe: Recipe) -> bool:
     return (run.path / "resume.pt").is_file() and run.recipe == recipe
 
 
-def _measured(cell: Cell, run: Run, splits: Splits, device: Device) -> Result:
-    evaluated = evaluate_run(cell.folder, rule="normals", device=device)
-    detector = Detector.load(cell.folder, device=device)
+def _measured(job: Job, run: Run, splits: Splits, device: Device) -> Result:
+    evaluated = evaluate_run(job.folder, threshold="healthy", device=device)
+    detector = Detector.load(job.folder, device=device)
     final = np.asarray(evaluated["scores"]["score"])
-    judged = _judged(cell.recipe, splits, detector, run.snapshots, final)
+    evaluated = _evaluated(job.recipe, splits, detector, run.snapshots, final)
     environment = run.environment
     return {
-        "section": cell.section,
-        "row": cell.row,
-        "method": cell.recipe.method.name,
-        "data": cell.recipe.data.name,
-        "seed": cell.recipe.seed,
+        "section": job.section,
+        "row": job.row,
+        "method": job.recipe.method.name,
+        "data": job.recipe.data.name,
+        "seed": job.recipe.seed,
         "fingerprint": splits.fingerprint,
-        "recipe": cell.recipe.model_dump(mode="json"),
-        "command": cell.command,
+        "recipe": job.recipe.model_dump(mode="json"),
+        "command": job.command,
         **{key: environment[key] for key in ("version", "commit", "torch", "device")},
         "steps": {
-            "run": planned_steps(cell.recipe.method, len(splits.train)),
-            "published": published_steps(cell.recipe.method, len(splits.train)),
+            "run": planned_steps(job.recipe.method, len(splits.train)),
+            "published": published_steps(job.recipe.method, len(splits.train)),
         },
         "seconds": {"scoring": _seconds_per_image(detector, splits)},
         "parameters": parameters(detector.method),
         "run_bytes": _run_bytes(run.path),
         "peak_bytes": _peak_bytes(detector.device),
-        "backbone": backbone(cell.recipe.method),
-        "protocols": {name: metrics for name, (metrics, _) in judged.items()},
+        "backbone": backbone(job.recipe.method),
+        "evaluations": {name: metrics for name, (metrics, _) in evaluated.items()},
         "digits": evaluated.get("digits", []),
-        "snapshots": _trace(run.snapshots, splits, _ends_in_one(cell.recipe.method)),
+        "snapshots": _trace(run.snapshots, splits, _ends_in_one(job.recipe.method)),
         "scores": {
             "label": splits.test.labels.tolist(),
-            **{name: rounded(scores) for name, (_, scores) in judged.items()},
+            **{name: rounded(scores) for name, (_, scores) in evaluated.items()},
         },
     }
 
 
-def _judged(
+def _evaluated(
     recipe: Recipe,
     splits: Splits,
     detector: Detector,
     snapshots: dict[str, np.ndarray] | None,
     final: NDArray[np.float64],
-) -> dict[Protocol, tuple[Result, NDArray[np.float64]]]:
+) -> dict[Selection, tuple[Result, NDArray[np.float64]]]:
     """The metrics of each protocol at both rules, with the scores they were taken from."""
     rate = recipe.false_positive_rate
-    found = readings(snapshots, splits.validation.labels) if snapshots else {}
+    found = select_scores(snapshots, splits.validation.labels) if snapshots else {}
     last = _at_both_rules("last", None, final, detector.calibration.threshold(rate), splits, rate)
-    judged: dict[Protocol, tuple[Result, NDArray[np.float64]]] = {"last": (last, final)}
-    for name, reading in found.items():
+    evaluated: dict[Selection, tuple[Result, NDArray[np.float64]]] = {"last": (last, final)}
+    for name, selected in found.items():
         if name != "last":  # the finished training speaks for it
-            value = healthy_threshold(reading, splits.validation.labels, rate)
-            metrics = _at_both_rules(name, reading.epoch, reading.test, value, splits, rate)
-            judged[name] = metrics, reading.test
-    return judged
+            value = healthy_threshold(selected, splits.validation.labels, rate)
+            metrics = _at_both_rules(name, selected.epoch, selected.test, value, splits, rate)
+            evaluated[name] = metrics, selected.test
+    return evaluated
 
 
 def _at_both_rules(
-    protocol: Protocol,
+    selection: Selection,
     epoch: int | None,
     scores: NDArray[np.float64],
     threshold: float,
@@ -161,10 +161,10 @@ def _at_both_rules(
     rate: float,
 ) -> Result:
     return {
-        "selection": SELECTION[protocol],
+        "selection": SELECTION[selection],
         "epoch": epoch,
         "normals": summarise(scores, splits.test, normals(threshold, rate)),
-        "paper": summarise(scores, splits.test, PAPER),
+        "paper": summarise(scores, splits.test, BEST_ACCURACY),
     }
 
 
@@ -185,12 +185,12 @@ def _trace(
     epochs, labels = snapshots["epochs"].tolist(), splits.test.labels
     alone = snapshot_aucs(snapshots["test"], labels)
     together = snapshot_aucs(running_means(snapshots["test"]), labels)
-    steadiness: dict[Protocol, float | None] = {
-        "last": wobble(epochs, alone) if ends_in_one else None,
-        "paper": wobble(epochs, alone),
-        "snapshots": wobble(epochs, together),
+    steadiness: dict[Selection, float | None] = {
+        "last": late_auc_range(epochs, alone) if ends_in_one else None,
+        "paper": late_auc_range(epochs, alone),
+        "snapshots": late_auc_range(epochs, together),
     }
-    return {"epochs": epochs, "auc": alone, "mean_auc": together, "wobble": steadiness}
+    return {"epochs": epochs, "auc": alone, "mean_auc": together, "late_auc_range": steadiness}
 
 
 def _seconds_per_image(detector: Detector, splits: Splits) -> float:
