@@ -17,8 +17,8 @@ from pathlib import Path
 
 from speed import provenance
 
-from squid.metrics import auc
-from squid.protocols import snapshot_aucs
+from squid.evaluation.metrics import auc
+from squid.evaluation.selection import snapshot_aucs
 from squid.recipe import read_recipe
 from squid.run import Run
 
@@ -82,9 +82,7 @@ def main() -> None:
     missing = [job for job in jobs if not Run(folder(*job, options)).finished]
     for process in [start(form, seed, options) for form, seed in missing]:
         process.wait()
-    found = {
-        form: [measure(folder(f, s, options)) for f, s in jobs if f == form] for form in FORMS
-    }
+    found = {form: [measure(folder(f, s, options)) for f, s in jobs if f == form] for form in FORMS}
     for form, rows in found.items():
         averaged = [100 * row["averaged"] for row in rows]
         spread = statistics.stdev(averaged) if len(averaged) > 1 else float("nan")

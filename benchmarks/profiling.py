@@ -16,7 +16,7 @@ import torch
 from speed import Trainer, provenance, show
 from torch.profiler import ProfilerActivity, profile
 
-from squid.methods.squid_config import SquidConfig
+from squid.methods.squid.config import SquidConfig
 
 PAIRS = 5
 KINDS = {

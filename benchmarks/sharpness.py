@@ -21,9 +21,9 @@ from scipy.ndimage import gaussian_filter
 from scipy.stats import spearmanr
 from speed import provenance
 
-from squid.controls import TRIVIAL, minus_sharpness
-from squid.data.splits import Splits
-from squid.metrics import auc
+from squid.data.image_set import Splits
+from squid.evaluation.metrics import auc
+from squid.evaluation.trivial import TRIVIAL, minus_sharpness
 from squid.recipe import read_recipe
 
 Bytes = NDArray[np.uint8]

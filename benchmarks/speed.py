@@ -28,23 +28,23 @@ from rich.console import Console
 from rich.table import Table
 from torch.utils.flop_counter import FlopCounterMode
 
-from squid.choices import Device, Precision
-from squid.data.cache import Augment, ImageStore
+from squid.config import Device, Precision
+from squid.data.decode import cores, stream
 from squid.data.folder import Folder
 from squid.data.image import read_resized
-from squid.data.stream import cores, stream
+from squid.data.store import Augment, ImageStore
 from squid.detector import UNCALIBRATED, Detector
-from squid.export import OnnxScorer, export_onnx
+from squid.inference.onnx import OnnxScorer, export_onnx
+from squid.inference.torch import BATCH_SIZE, Replay, capture
 from squid.methods import build
 from squid.methods.base import Stage
-from squid.methods.squid import StudentPass, Squid
-from squid.methods.squid_config import SquidConfig
+from squid.methods.squid import Squid, StudentPass
+from squid.methods.squid.config import SquidConfig
 from squid.nn.memory import MemoryQueue, Shrinkage
 from squid.recipe import Recipe
 from squid.run import commit
-from squid.scoring import BATCH_SIZE, Replay, capture
-from squid.train.draws import Sampler
 from squid.train.engine import Engine
+from squid.train.sampler import Sampler
 from squid.train.step import REPLAYED, Form, Step, make_step
 
 Row = dict[str, Any]

@@ -19,7 +19,7 @@ from saved import read_results, results_parser
 from speed import provenance
 
 from squid.benchmark.summary import SHOWN, Spread
-from squid.metrics import BEST_ACCURACY, evaluate
+from squid.evaluation.metrics import BEST_ACCURACY, evaluate
 
 Array = NDArray[np.float64]
 

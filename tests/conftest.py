@@ -67,9 +67,9 @@ def tiny_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run folder of that recipe, not to be written to."""
-    from squid.experiments import train_run
     from squid.recipe import read_recipe
     from squid.train import Engine
+    from squid.training import train_run
 
     out = tmp_path_factory.mktemp("runs") / "tiny"
     train_run(read_recipe(tiny_recipe), out, engine=Engine("cpu"))

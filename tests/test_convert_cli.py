@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from squid import Detector
-from squid.experiments import convert_run
+from squid.training import convert_run
 
 SQUID = Path(sys.executable).with_name("squid")
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -72,7 +72,7 @@ def test_it_scores_before_it_is_calibrated_and_judges_after(converted, tmp_path)
     images = np.random.default_rng(0).integers(0, 256, (12, 128, 128), dtype=np.uint8)
     before = Detector.load(run, device="cpu").predict(images)
     assert all(np.isfinite(p.score) and p.anomalous is None for p in before)
-    from squid.experiments import calibrate_run
+    from squid.training import calibrate_run
 
     calibrate_run(run, images, device="cpu")
     after = Detector.load(run, device="cpu").predict(images)

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from squid import scoring
 from squid.calibration import Calibration
-from squid.data.splits import ImageSet, Splits
+from squid.data.image_set import ImageSet, Splits
 from squid.detector import Detector, new_method
 from squid.errors import ConfigError, DataError
-from squid.export import ExportError
+from squid.inference.onnx import ExportError
 from squid.recipe import CalibrationConfig, Recipe
 from squid.run import Run
 

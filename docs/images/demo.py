@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from squid.data.digitanatomy import CONDITIONS
-from squid.data.splits import NORMAL, ImageSet
+from squid.data.image_set import NORMAL, ImageSet
 from squid.detector import Detector
 from squid.report.figures import Example, sheet
 from squid.report.style import Chart

@@ -15,10 +15,10 @@ from squid.benchmark import BenchmarkTable, table_of_results
 from squid.cli import app
 from squid.config import Config
 from squid.data import DATASETS
-from squid.data.cache import Augment
+from squid.data.store import Augment
 from squid.methods import METHODS
 from squid.methods.base import OptimizerConfig
-from squid.methods.squid_config import LossWeights
+from squid.methods.squid.config import LossWeights
 from squid.nn.backbone import BackboneConfig
 from squid.recipe import Recipe
 

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from squid.data import DATASETS, read_image
     from squid.detector import Detector, Prediction
     from squid.errors import SquidError
-    from squid.experiments import evaluate_run, fit, train_run
+    from squid.evaluation.metrics import evaluate
     from squid.methods import METHODS
-    from squid.metrics import evaluate
     from squid.recipe import Recipe, read_recipe
     from squid.report import write_report
     from squid.run import Run
+    from squid.training import evaluate_run, fit, train_run
 
 _HOMES = {
     "Calibration": "squid.calibration",
@@ -29,12 +29,12 @@ _HOMES = {
     "Recipe": "squid.recipe",
     "Run": "squid.run",
     "SquidError": "squid.errors",
-    "evaluate": "squid.metrics",
-    "evaluate_run": "squid.experiments",
-    "fit": "squid.experiments",
+    "evaluate": "squid.evaluation.metrics",
+    "evaluate_run": "squid.training",
+    "fit": "squid.training",
     "read_image": "squid.data",
     "read_recipe": "squid.recipe",
-    "train_run": "squid.experiments",
+    "train_run": "squid.training",
     "write_report": "squid.report",
 }
 

@@ -4,7 +4,7 @@ import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -12,6 +12,18 @@ from pydantic.fields import FieldInfo
 from squid.errors import ConfigError
 
 T = TypeVar("T", bound="Config")
+
+# Choices that several files, and the command line, offer alike.
+Device = Literal["auto", "cpu", "cuda"]
+Precision = Literal["float32", "bf16"]
+Backend = Literal["auto", "torch", "onnx"]
+"""What computes scores (`inference/`)."""
+ThresholdKind = Literal["healthy", "best_accuracy"]
+"""How a threshold is set: on held-out healthy images, or for the best accuracy on the evaluated
+set, as in the paper."""
+Selection = Literal["final", "best_epoch", "snapshot_mean"]
+"""Which weights give the scores: those at the end of training, those of the epoch that labelled
+validation images choose (the paper), or the mean over all snapshots."""
 
 
 class Config(BaseModel):

@@ -17,7 +17,7 @@ from torch import Tensor
 from squid.errors import ConfigError, DataError
 from squid.methods.base import Method, OptimizerConfig
 from squid.methods.squid import Squid
-from squid.methods.squid_config import SquidConfig
+from squid.methods.squid.config import SquidConfig
 
 State = dict[str, Tensor]
 

@@ -11,17 +11,17 @@ from torch import Tensor
 
 from squid import explain
 from squid.calibration import RATES, Calibration, calibrate
-from squid.choices import Device, Backend, Precision
+from squid.config import Backend, Device, Precision
 from squid.data.base import Progress
-from squid.data.cache import ImageStore, transform
-from squid.data.source import Images, LoadedImages, open_images, read_images
-from squid.data.splits import Splits
-from squid.data.stream import OnError
+from squid.data.decode import OnError
+from squid.data.image_set import Splits
+from squid.data.inputs import Images, LoadedImages, open_images, read_images
+from squid.data.store import ImageStore, transform
+from squid.inference.torch import BATCH_SIZE, Scoring, scoring_device, to_device, to_unit
 from squid.methods import build
 from squid.methods.base import Method
 from squid.recipe import Recipe
 from squid.run import Run
-from squid.scoring import BATCH_SIZE, Scoring, scoring_device, to_device, to_unit
 from squid.train import Engine, Monitor, train
 from squid.train.loop import State
 

@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from squid.calibration import Calibration
-from squid.data.splits import Splits
+from squid.data.image_set import Splits
 from squid.errors import RunError
 from squid.methods import build
 from squid.methods.base import Method

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from squid.choices import Precision
-from squid.data.cache import ImageStore
+from squid.config import Precision
+from squid.data.store import ImageStore
+from squid.evaluation.metrics import auc
 from squid.methods import METHODS, build
 from squid.methods.base import Batch, Method, Stage
-from squid.metrics import auc
 from squid.train import Engine, Monitor, TrainConfig, train
-from squid.train.draws import Sampler
+from squid.train.sampler import Sampler
 from squid.train.step import Step
 
 SIZE, BLOCK = 32, 10
@@ -222,7 +222,9 @@ def test_a_step_never_waits_for_the_device(name: str, task: Task) -> None:
         step = Step(method, stage, store, Engine("cpu"), compiled=False, capturable=False)
         for optimizer in step.optimizers:
             optimizer.step = lambda: None  # type: ignore[method-assign, assignment]
-        sampler = Sampler(method, None, seed=0, stage=number, images=TRAIN, device=torch.device("cpu"))
+        sampler = Sampler(
+            method, None, seed=0, stage=number, images=TRAIN, device=torch.device("cpu")
+        )
         everything = tuple(True for _ in stage.objectives)
         step(sampler.draw(0, 0, stage.batch_size), everything)  # makes what later steps reuse
         draws = sampler.draw(0, 1, stage.batch_size)

@@ -9,7 +9,7 @@ import PIL.Image
 import pytest
 
 from squid.data.chexpert import FINDINGS, CheXpert
-from squid.data.splits import Splits
+from squid.data.image_set import Splits
 from squid.errors import DataError
 
 SMALL = {

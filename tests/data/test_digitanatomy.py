@@ -18,7 +18,7 @@ from squid.data.digitanatomy import (
     join_cells,
     split_cells,
 )
-from squid.data.splits import ANOMALOUS, NORMAL, Splits
+from squid.data.image_set import ANOMALOUS, NORMAL, Splits
 from squid.errors import ConfigError, DataError
 
 SIZE = 48

@@ -7,8 +7,8 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from squid.data.files import natural
 from squid.data.folder import Folder
-from squid.data.listing import natural
 from squid.errors import DataError
 
 Counts = list[tuple[int, int]]

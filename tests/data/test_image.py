@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from squid.data import image as module
+from squid.data.decode import FILES, read_many
 from squid.data.image import read_image, resize
-from squid.data.stream import FILES, read_many
 from squid.errors import DataError
 
 RAMP = np.arange(48, dtype=np.uint8).reshape(6, 8) * 5

@@ -7,7 +7,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from squid.data.splits import ANOMALOUS, Splits
+from squid.data.image_set import ANOMALOUS, Splits
 from squid.data.zhanglab import ZhangLab, patient_of
 from squid.errors import DataError
 

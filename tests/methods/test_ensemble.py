@@ -7,18 +7,17 @@ import torch
 
 from squid import explain
 from squid.config import parse
-from squid.data.cache import ImageStore
 from squid.data.folder import Folder
+from squid.data.store import ImageStore
 from squid.errors import ConfigError
-from squid.train import Monitor
-from squid.export import OnnxScorer, can_export, export_onnx
+from squid.inference.onnx import OnnxScorer, can_export, export_onnx
 from squid.methods import build
 from squid.methods.auto_encoder import AutoEncoder, AutoEncoderConfig
 from squid.methods.base import Method
 from squid.methods.ensemble import Ensemble
 from squid.recipe import Recipe
 from squid.run import Run
-from squid.train import Engine, TrainConfig, train
+from squid.train import Engine, Monitor, TrainConfig, train
 
 SMALL = {"name": "auto_encoder", "size": 32, "channels": (8, 8), "latent": 4, "epochs": 2}
 

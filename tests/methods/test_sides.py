@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from squid.config import parse
-from squid.data.cache import ImageStore
+from squid.data.store import ImageStore
 from squid.errors import ConfigError
 from squid.methods import METHODS, build
 from squid.train import Engine, Monitor, TrainConfig, train

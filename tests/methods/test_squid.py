@@ -8,15 +8,14 @@ import torch
 
 from squid.config import parse
 from squid.convert import discriminator_state_of, from_reference, generator_state_of
-from squid.data.cache import ImageStore
+from squid.data.store import ImageStore
 from squid.errors import ConfigError
-from squid.train import Monitor
 from squid.methods import build
 from squid.methods.base import Batch
 from squid.methods.squid import Squid
-from squid.methods.squid_config import SquidConfig
+from squid.methods.squid.config import SquidConfig
 from squid.nn.losses import distillation
-from squid.train import Engine, TrainConfig, train
+from squid.train import Engine, Monitor, TrainConfig, train
 
 SMALL = {"size": 32, "width": 4, "depth": 2, "merge_level": 1, "slots": 8, "matrix_slots": 8}
 SMALL |= {"heads": 2, "discriminator_width": 2}

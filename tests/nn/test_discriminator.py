@@ -58,4 +58,3 @@ def test_logits_are_float32_under_autocast():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert discriminator(torch.rand(2, 1, 16, 16), "image").dtype == torch.float32
     assert discriminator.double()(torch.rand(2, 1, 16, 16).double()).dtype == torch.float64
-

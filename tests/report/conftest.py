@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from squid.data.splits import ImageSet, Splits
-from squid.experiments import evaluate_run, train_run
+from squid.data.image_set import ImageSet, Splits
 from squid.recipe import Recipe, read_recipe
 from squid.report import write_report
 from squid.train import Engine
+from squid.training import evaluate_run, train_run
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "demo.toml"
 SMALL = (

@@ -9,15 +9,15 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
 from squid.data.folder import Folder
-from squid.data.splits import Splits
+from squid.data.image_set import Splits
 from squid.detector import UNCALIBRATED, Detector
 from squid.methods import build
-from squid.methods.squid_config import SquidConfig
+from squid.methods.squid.config import SquidConfig
 from squid.nn.memory import MemoryQueue
 from squid.recipe import Recipe
 from squid.report.figures import Curve, Example, roc, score_histogram, sheet
-from squid.report.html import Html, table, tag
 from squid.report.memories import effective_slots, embed, watch
+from squid.report.page import Html, table, tag
 from squid.report.scored import SHOWN, Scored, choose, one_of_each, shorten
 from squid.report.style import Chart, canvas
 from squid.report.training import loss_columns, training_curves

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from squid.data.splits import Splits
+from squid.data.image_set import Splits
 from squid.errors import ConfigError, RunError
-from squid.experiments import evaluate_run, train_run
 from squid.recipe import Recipe
 from squid.report import write_report
 from squid.run import Run
 from squid.train import Engine
+from squid.training import evaluate_run, train_run
 
 FIGURES = ("roc", "scores", "most-anomalous", "most-normal", "training", "memory-map", "slot-use")
 

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from squid.data.cache import ImageStore
+from squid.data.store import ImageStore
 from squid.methods import METHODS, build
 from squid.train import Engine, Monitor, TrainConfig, train
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from squid.data.cache import ImageStore
+from squid.data.store import ImageStore
 from squid.methods import METHODS, build
 from squid.train import Engine, Interrupted, Monitor, TrainConfig, train
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from squid.data.cache import Augment
+from squid.data.store import Augment
 from squid.methods.base import Method, NoiseSpec
-from squid.train.draws import Sampler
+from squid.train.sampler import Sampler
 
 IMAGES, BATCH = 10, 4
 

@@ -9,8 +9,8 @@ import torch
 
 from squid.data.digitanatomy import DigitAnatomy
 from squid.detector import UNCALIBRATED, Detector
+from squid.inference.torch import capture
 from squid.recipe import Recipe
-from squid.scoring import capture
 from squid.train import Engine, TrainConfig, train
 
 pytestmark = [
@@ -70,7 +70,7 @@ def test_replayed_scoring_equals_eager(make, monkeypatch, compile, count):
     first, second = torch.randint(0, 256, (2, count, 1, 32, 32), dtype=torch.uint8)
     method = make().eval()
     eager = [detector(method).score(pixels) for pixels in (first, second)]
-    monkeypatch.setattr("squid.scoring.SEEN_OFTEN", 0)
+    monkeypatch.setattr("squid.inference.torch.SEEN_OFTEN", 0)
     replaying = detector(method, compile=compile)
     replayed = [replaying.score(pixels) for pixels in (first, second)]
     assert (len(replaying._scoring._torch._replays) == 1) == (count != 3)

@@ -212,13 +212,20 @@ def test_snapshots_come_at_their_epochs_and_at_the_end(make, trained, watcher):
 
 
 def test_no_snapshot_is_taken_during_score_distillation(make, trained, watcher):
-    trained(make(epochs=4, target_updates=2, score_distillation_epochs=3), monitor=watcher, snapshot_every=2)
+    trained(
+        make(epochs=4, target_updates=2, score_distillation_epochs=3),
+        monitor=watcher,
+        snapshot_every=2,
+    )
     assert watcher.snapshots == [2, 4]
     assert [done.stage for done in watcher.epochs] == 4 * ["train"] + 3 * ["score distillation"]
 
 
 def test_short_epochs_are_short_in_every_stage(make, trained, watcher):
-    trained(make(epochs=2, epoch_steps=1, target_updates=1, score_distillation_epochs=1), monitor=watcher)
+    trained(
+        make(epochs=2, epoch_steps=1, target_updates=1, score_distillation_epochs=1),
+        monitor=watcher,
+    )
     assert [done.steps for done in watcher.epochs] == [1, 1, 1]
 
 

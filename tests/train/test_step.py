@@ -5,10 +5,10 @@ from functools import partial
 import pytest
 import torch
 
-from squid.data.cache import Augment
+from squid.data.store import Augment
 from squid.errors import ConfigError
 from squid.train import Engine
-from squid.train.draws import Sampler
+from squid.train.sampler import Sampler
 from squid.train.step import LONG, StepForm, laid_out_like, make_step, pick_form
 
 PLAIN = StepForm(compile=False, cuda_graph=False)

@@ -6,20 +6,20 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from squid.benchmark.job import RESULT, read_result
 from squid.benchmark.digits import digit_sheet
+from squid.benchmark.job import RESULT, read_result
 from squid.benchmark.plan import Plan, plan_ablation, plan_benchmark
 from squid.benchmark.runner import Watch, read_failure, run_plan
 from squid.benchmark.summary import (
     TRIVIAL,
     TrivialRow,
     measure_trivial,
-    read_trivial,
     read_results,
+    read_trivial,
     summarise_results,
 )
 from squid.benchmark.tables import BenchmarkTable
-from squid.choices import Device, Selection
+from squid.config import Device, Selection
 from squid.data.digitanatomy import DigitAnatomy
 from squid.errors import DataError
 from squid.report.style import Chart

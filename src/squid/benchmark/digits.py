@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from squid.benchmark.job import read_result
 from squid.benchmark.plan import Job
 from squid.benchmark.tables import NAMES
-from squid.choices import Device
+from squid.config import Device
 from squid.data.digitanatomy import CONDITIONS, GRID
-from squid.data.splits import ImageSet
+from squid.data.image_set import ImageSet
 from squid.detector import Detector
+from squid.evaluation.digits import Reader, train_reader
 from squid.report.style import ORANGE, Chart, canvas, without_axes
-from squid.restoration import Reader, train_reader
 
 SHOWN_ROWS = ("squid", "f_anogan", "ganomaly", "memae")
 """The rows that the paper sets side by side."""
@@ -99,7 +99,9 @@ def _reconstruct(
     result = read_result(cell.folder)
     clean = result["digits"][0]["restoration"] if result and result["digits"] else None
     right = reader.right(torch.from_numpy(pictures)[:, None])
-    return Reconstructions(NAMES[name], pictures.astype(np.float64), right, clean and clean["anomalous"])
+    return Reconstructions(
+        NAMES[name], pictures.astype(np.float64), right, clean and clean["anomalous"]
+    )
 
 
 def draw_sheet(images: ImageSet, found: Sequence[Reconstructions]) -> Figure:
@@ -120,7 +122,9 @@ def draw_sheet(images: ImageSet, found: Sequence[Reconstructions]) -> Figure:
     return figure
 
 
-def _reconstruction(axes: Axes, one: Reconstructions, row: int, anomalous: NDArray[np.bool_]) -> None:
+def _reconstruction(
+    axes: Axes, one: Reconstructions, row: int, anomalous: NDArray[np.bool_]
+) -> None:
     share = "-" if one.restored is None else f"{one.restored:.0%}"
     title = f"{one.name}\nrestored {share}" if row == 0 else ""
     _picture(axes, one.pictures[row], title, None, row)

@@ -14,26 +14,25 @@ from numpy.typing import NDArray
 
 from squid.benchmark.measures import backbone, parameters, planned_steps, published_steps
 from squid.benchmark.plan import Job
-from squid.choices import Device, Selection
-from squid.config import parse
-from squid.data.splits import Splits
+from squid.config import Device, Selection, parse
+from squid.data.image_set import Splits
 from squid.detector import Detector
 from squid.errors import ConfigError, RunError
-from squid.experiments import evaluate_run, summarise, train_run
-from squid.methods import build
-from squid.methods.base import MethodConfig
-from squid.metrics import BEST_ACCURACY, normals
-from squid.protocols import (
+from squid.evaluation.metrics import BEST_ACCURACY, normals
+from squid.evaluation.selection import (
     SELECTION,
     healthy_threshold,
-    select_scores,
-    running_means,
-    snapshot_aucs,
     late_auc_range,
+    running_means,
+    select_scores,
+    snapshot_aucs,
 )
+from squid.methods import build
+from squid.methods.base import MethodConfig
 from squid.recipe import Recipe
 from squid.run import Run
 from squid.train import Engine, Monitor
+from squid.training import evaluate_run, summarise, train_run
 
 RESULT = "result.json"
 TIMED = 64

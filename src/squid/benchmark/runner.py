@@ -14,8 +14,8 @@ from typing import Literal
 
 from squid.benchmark.job import finished, read_result
 from squid.benchmark.plan import Job, Plan
-from squid.choices import Device
-from squid.data.stream import cores
+from squid.config import Device
+from squid.data.decode import cores
 
 FAILURE = "failure.json"
 LOG, ERRORS = "benchmark.log", "benchmark.err"
@@ -72,7 +72,9 @@ def run_plan(
     try:
         while waiting or running:
             while waiting and len(running) < parallel:
-                running.append(_start(waiting.popleft(), device, threads=max(1, cores() // parallel)))
+                running.append(
+                    _start(waiting.popleft(), device, threads=max(1, cores() // parallel))
+                )
             running = [state for state in running if not _ended(state)]
             if watch is not None:
                 watch(states)

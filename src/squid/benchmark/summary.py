@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from squid.benchmark.job import Result
-from squid.choices import Selection
-from squid.controls import trivial_scores
-from squid.data.splits import Splits
+from squid.config import Selection
+from squid.data.image_set import Splits
 from squid.errors import DataError
+from squid.evaluation.metrics import BEST_ACCURACY, evaluate
+from squid.evaluation.selection import SELECTION
+from squid.evaluation.trivial import trivial_scores
 from squid.methods import METHODS
-from squid.metrics import BEST_ACCURACY, evaluate
-from squid.protocols import SELECTION
 
 SHOWN = ("auc", "accuracy", "f1")
 """The measures of the paper's table, at its threshold rule."""
@@ -100,7 +100,9 @@ def _line(section: str, row: str, selection: Selection, results: list[Result]) -
     evaluated = [result["evaluations"][selection] for result in results]
     healthy = [_measures(one["normals"]) for one in evaluated]
     best = [_measures(one["paper"]) for one in evaluated]
-    traces = [share for result in results if (share := _late_auc_range(result, selection)) is not None]
+    traces = [
+        share for result in results if (share := _late_auc_range(result, selection)) is not None
+    ]
     sizes = [result["run_bytes"] for result in results if "run_bytes" in result]
     drawn = [share for result in results if (share := _restored(result)) is not None]
     return Line(

@@ -8,10 +8,10 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from squid.benchmark.job import Result
 from squid.benchmark.auc_curves import auc_curves
-from squid.benchmark.summary import SHOWN, TrivialRow, Line, Spread
-from squid.report.html import Html, figure, join, note, page, section, table, tag
+from squid.benchmark.job import Result
+from squid.benchmark.summary import SHOWN, Line, Spread, TrivialRow
+from squid.report.page import Html, figure, join, note, page, section, table, tag
 from squid.report.style import Chart
 
 NAMES = {

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from squid.choices import Device, Selection
 from squid.cli.options import DeviceOption
 from squid.cli.printing import errors
+from squid.config import Device, Selection
 from squid.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -114,11 +114,13 @@ def _run(
     plan: "Plan", parallel: int, device: Device, results: Path | None, selection: Selection | None
 ) -> None:
     from squid.benchmark import keep_results, run_benchmark
-    from squid.benchmark.live import LiveTable
+    from squid.cli.live_table import LiveTable
 
     try:
         with LiveTable(errors) as watch:
-            table = run_benchmark(plan, parallel=parallel, device=device, watch=watch, selection=selection)
+            table = run_benchmark(
+                plan, parallel=parallel, device=device, watch=watch, selection=selection
+            )
     except KeyboardInterrupt:
         errors.print("Interrupted; the same command goes on.")
         sys.exit(130)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from squid.choices import Device
+from squid.config import Device
 
 Format = Literal["table", "csv", "json"]
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from squid.calibration import Calibration
-    from squid.data.splits import Splits
+    from squid.data.image_set import Splits
     from squid.detector import Prediction
     from squid.recipe import Recipe
 
@@ -67,7 +67,7 @@ def show_splits(console: Console, recipe: "Recipe", splits: "Splits") -> None:
 
 def metric_rows(result: dict[str, Any]) -> list[tuple[str, float, float, float]]:
     """Name, value and interval of each measure of an evaluation."""
-    from squid.metrics import MEASURES
+    from squid.evaluation.metrics import MEASURES
 
     found = [(name, result["metrics"][name]) for name in MEASURES]
     return [(name, value["value"], value["low"], value["high"]) for name, value in found]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from squid.choices import StepForm
 from squid.cli.options import DeviceOption, Overwrite, Settings
 from squid.cli.printing import console, errors, escaped, print_line, show_splits
+from squid.config import StepForm
 from squid.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ def train(
     Ctrl-C saves and says how to go on.
     """
     from squid.cli.progress import TrainingProgress
-    from squid.experiments import train_run, train_seeds
     from squid.run import Run
     from squid.train import Engine
+    from squid.training import train_run, train_seeds
 
     if (recipe is None) == (resume is None):
         raise ConfigError("Give a recipe to train, or --resume RUN to go on with one.")
@@ -99,7 +99,7 @@ def convert(
     overwrite: Overwrite = False,
 ) -> None:
     """Make a run folder from checkpoints of the authors' code (loaded weights-only)."""
-    from squid.experiments import convert_run
+    from squid.training import convert_run
 
     convert_run(generator, discriminator, out, overwrite=overwrite)
     shown = escaped(out)
@@ -111,8 +111,8 @@ def convert(
 def _what_to_train(
     recipe: Path | None, resume: Path | None, out: Path | None, settings: list[str]
 ) -> "tuple[Recipe, Path]":
-    from squid.experiments import open_unfinished
     from squid.recipe import read_recipe
+    from squid.training import open_unfinished
 
     if resume is not None:
         if settings or out:

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from squid.choices import Backend, Precision, Selection, ThresholdKind
 from squid.cli.options import DeviceOption, ImagePaths, OutputFormat, RunFolder, Settings
 from squid.cli.printing import (
     PREDICTION,
@@ -23,6 +22,7 @@ from squid.cli.printing import (
     show_splits,
     write_csv,
 )
+from squid.config import Backend, Precision, Selection, ThresholdKind
 
 
 def data(
@@ -75,7 +75,7 @@ def evaluate(
     format_: OutputFormat = "table",
 ) -> None:
     """Score the test images of a run's recipe and print every metric with its interval."""
-    from squid.experiments import evaluate_run
+    from squid.training import evaluate_run
 
     usual: ThresholdKind = "paper" if selection == "paper" else "normals"
     result = evaluate_run(
@@ -195,7 +195,7 @@ def calibrate(
     device: DeviceOption = "auto",
 ) -> None:
     """Measure a detector's thresholds anew, e.g. on healthy images of your hospital."""
-    from squid.experiments import calibrate_run
+    from squid.training import calibrate_run
 
     calibration = calibrate_run(run, normals, device=device)
     show_calibration(console, run, calibration)

@@ -1,15 +1,15 @@
 """Datasets: files in, three checked splits of uint8 images out."""
 
 from squid.data.base import DataConfig
-from squid.data.cache import Augment, ImageStore
 from squid.data.chexpert import CheXpert
+from squid.data.decode import read_many
 from squid.data.digitanatomy import DigitAnatomy
 from squid.data.folder import Folder
 from squid.data.image import Image, read_image, resize
+from squid.data.image_set import ANOMALOUS, NORMAL, ImageSet, Splits, check
 from squid.data.medmnist import MedMnist
 from squid.data.nih import Nih
-from squid.data.splits import ANOMALOUS, NORMAL, ImageSet, Splits, check
-from squid.data.stream import read_many
+from squid.data.store import Augment, ImageStore
 from squid.data.zhanglab import ZhangLab
 
 DATASETS: dict[str, type[DataConfig]] = {

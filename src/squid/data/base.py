@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from squid.config import Config
-from squid.data.splits import ImageSet, Splits, join
+from squid.data.image_set import ImageSet, Splits, join
 from squid.errors import DataError
 
 Progress = Callable[[int, int], None]

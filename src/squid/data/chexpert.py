@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 
 from squid.data.base import DataConfig, Progress
-from squid.data.listing import Listing, Unreadable, existing_folder, read_splits, subfolders
-from squid.data.splits import ANOMALOUS, NORMAL, Splits
+from squid.data.files import Listing, Unreadable, existing_folder, read_splits, subfolders
+from squid.data.image_set import ANOMALOUS, NORMAL, Splits
 from squid.errors import DataError
 
 FINDINGS = (

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from squid.data.base import DataConfig, Progress
 from squid.data.digits import BUNDLED, Digits, read_digits
-from squid.data.splits import ANOMALOUS, NORMAL, ImageSet, Splits, check, join
+from squid.data.image_set import ANOMALOUS, NORMAL, ImageSet, Splits, check, join
 from squid.errors import ConfigError
 
 CONDITIONS = ("normal", "missing", "misordered", "flipped", "novel")

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from squid.data.arrays import read_arrays, to_gray
-from squid.data.listing import image_files, natural, subfolders
-from squid.data.stream import read_many
+from squid.data.decode import read_many
+from squid.data.files import image_files, natural, subfolders
 from squid.errors import DataError
 
 BUNDLED = "sklearn"

@@ -17,8 +17,8 @@ import numpy as np
 from pydantic import Field
 
 from squid.data.base import DataConfig, Progress
-from squid.data.listing import Listing, Unreadable, existing_folder, image_files, subfolders
-from squid.data.splits import ImageSet, Splits, check, digests, draw_groups, empty, join
+from squid.data.files import Listing, Unreadable, existing_folder, image_files, subfolders
+from squid.data.image_set import ImageSet, Splits, check, digests, draw_groups, empty, join
 from squid.errors import DataError
 
 SPLITS = {"train": "train", "valid": "validation", "val": "validation", "test": "test"}

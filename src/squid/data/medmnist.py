@@ -9,7 +9,7 @@ import numpy as np
 from squid.data.arrays import read_arrays, to_gray
 from squid.data.base import DataConfig, Progress
 from squid.data.image import resize_all
-from squid.data.splits import ANOMALOUS, NORMAL, ImageSet, Splits, check, digests
+from squid.data.image_set import ANOMALOUS, NORMAL, ImageSet, Splits, check, digests
 
 
 class MedMnist(DataConfig):

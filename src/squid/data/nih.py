@@ -9,7 +9,7 @@ from pydantic import Field
 from squid.data.arrays import read_arrays, to_gray
 from squid.data.base import DataConfig, Progress
 from squid.data.image import resize_all
-from squid.data.splits import ANOMALOUS, NORMAL, ImageSet, Splits, check
+from squid.data.image_set import ANOMALOUS, NORMAL, ImageSet, Splits, check
 from squid.errors import DataError
 
 NO_FINDING = "No Finding"

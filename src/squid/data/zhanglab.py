@@ -15,8 +15,7 @@ import numpy as np
 
 from squid.data.arrays import read_arrays, to_gray
 from squid.data.base import DataConfig, Progress
-from squid.data.image import resize_all
-from squid.data.listing import (
+from squid.data.files import (
     Listing,
     Unreadable,
     existing_folder,
@@ -24,7 +23,8 @@ from squid.data.listing import (
     read_splits,
     subfolders,
 )
-from squid.data.splits import ANOMALOUS, NORMAL, ImageSet, Splits, check, draw_groups
+from squid.data.image import resize_all
+from squid.data.image_set import ANOMALOUS, NORMAL, ImageSet, Splits, check, draw_groups
 from squid.errors import DataError
 
 CLASSES = {"normal": NORMAL, "pneumonia": ANOMALOUS}

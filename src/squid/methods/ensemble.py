@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from squid.methods.base import Batch, Method, NoiseSpec, Stage
-from squid.nn.beside import Concurrent
+from squid.nn.streams import Concurrent
 
 
 class Ensemble(Method):

@@ -4,11 +4,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from squid.choices import Device
-from squid.data.splits import Splits
+from squid.config import Device
+from squid.data.image_set import Splits
 from squid.errors import ConfigError
-from squid.report.comparison import Comparison
-from squid.report.single import Single
+from squid.report.comparison_page import Comparison
+from squid.report.run_page import Single
 from squid.run import Run
 
 __all__ = ["write_report"]

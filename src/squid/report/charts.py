@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from squid.metrics import Metrics
+from squid.evaluation.metrics import Metrics
 from squid.report import memories
 from squid.report.figures import Curve, Example, roc, score_histogram, sheet
 from squid.report.scored import Chosen, Scored

@@ -12,8 +12,8 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 from sklearn.metrics import roc_curve
 
-from squid.data.splits import ANOMALOUS, NORMAL
-from squid.explain import overlay, shared_scale
+from squid.data.image_set import ANOMALOUS, NORMAL
+from squid.heatmaps import overlay, shared_scale
 from squid.report.style import (
     ANOMALOUS_COLOUR,
     DASHES,

@@ -7,7 +7,7 @@ import numpy as np
 import PIL.Image
 
 from squid.detector import Detector
-from squid.explain import overlay, shared_scale
+from squid.heatmaps import overlay, shared_scale
 
 SMALLEST = 384
 """Pixels of the shown side of each picture: small inputs are enlarged without smoothing."""

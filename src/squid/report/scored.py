@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from squid.data.splits import ANOMALOUS, ImageSet
+from squid.data.image_set import ANOMALOUS, ImageSet
 from squid.detector import Detector
 from squid.report.figures import Example
 

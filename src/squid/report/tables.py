@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from squid.calibration import Calibration
-from squid.data.splits import Splits
-from squid.metrics import MEASURES, Estimate, GroupAuc, Metrics
+from squid.data.image_set import Splits
+from squid.evaluation.digits import TRUSTED, DigitMeasures
+from squid.evaluation.metrics import MEASURES, Estimate, GroupAuc, Metrics
 from squid.report.figures import HEATMAP_NAMES
-from squid.report.html import Html, join, note, table, tag
 from squid.report.memories import Watched, effective_slots
+from squid.report.page import Html, join, note, table, tag
 from squid.report.scored import Scored
-from squid.restoration import TRUSTED, DigitMeasures
 
 MEASURE_NAMES = dict(zip(MEASURES, (
     "AUC", "Average precision", "Accuracy", "F1", "Sensitivity", "Specificity", "Precision",

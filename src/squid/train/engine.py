@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from squid.choices import Device, Precision
+from squid.config import Device, Precision
 from squid.errors import ConfigError
 from squid.nn.ranks import ALONE, Ranks
 

@@ -14,17 +14,16 @@ from typing import Any, Literal
 import torch
 from pydantic import field_validator
 
-from squid.choices import Precision
-from squid.config import Config
-from squid.data.cache import Augment, ImageStore
+from squid.config import Config, Precision
+from squid.data.store import Augment, ImageStore
 from squid.errors import ConfigError, DivergedError
 from squid.methods.base import Batch, Method, Stage
-from squid.train.draws import Sampler
+from squid.train.bf16 import round_to_bf16
 from squid.train.engine import Engine
 from squid.train.interrupts import Interrupted, interrupts
 from squid.train.optimizers import rate, restore_optimizer, set_rate
+from squid.train.sampler import Sampler
 from squid.train.step import Step, Switch, join_ranks, make_step, pick_form
-from squid.train.working import round_to_bf16
 
 State = dict[str, Any]
 """Everything a training needs to go on: stage, epoch, step, weights, optimisers, sums of losses."""

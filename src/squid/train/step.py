@@ -12,17 +12,17 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from squid.data.cache import ImageStore
+from squid.data.store import ImageStore
 from squid.errors import ConfigError
 from squid.methods.base import Batch, Objective, Shared, Stage
-from squid.nn.beside import Concurrent
 from squid.nn.conv import at_least_float32
 from squid.nn.ranks import Ranks
+from squid.nn.streams import Concurrent
 from squid.train.adam import FusedAdam
-from squid.train.draws import Draws
+from squid.train.bf16 import Bf16Weights, widened
 from squid.train.engine import Engine, compile_fused
 from squid.train.optimizers import build_optimizer
-from squid.train.working import Bf16Weights, widened
+from squid.train.sampler import Draws
 
 Switch = Literal["auto"] | bool
 Active = tuple[bool, ...]

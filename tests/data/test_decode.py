@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from squid.data import stream as streaming
-from squid.data.stream import AHEAD, read_many, stream
+from squid.data.decode import AHEAD, read_many, stream
 from squid.errors import DataError
 
 SIZE = 8

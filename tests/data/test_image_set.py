@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from squid.data.splits import NORMAL, ImageSet, Splits, check, draw_groups, join
+from squid.data.image_set import NORMAL, ImageSet, Splits, check, draw_groups, join
 from squid.errors import DataError
 
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from sklearn import metrics as sk
 
 from squid.errors import ConfigError, DataError
-from squid.metrics import (
-    MEASURES,
+from squid.evaluation.metrics import (
     BEST_ACCURACY,
+    MEASURES,
     Metrics,
     auc,
     best_accuracy_threshold,
@@ -92,7 +92,7 @@ def test_auc_interval_agrees_with_a_plain_bootstrap():
 
 def test_blocks_of_resamples_change_nothing_but_memory(monkeypatch):
     scores, labels = _sample(200)
-    monkeypatch.setattr("squid.metrics._BLOCK", 1000)
+    monkeypatch.setattr("squid.evaluation.metrics._BLOCK", 1000)
     metrics = evaluate(scores, labels, threshold=BEST_ACCURACY, resamples=300)
     assert metrics.resamples == 300
     assert metrics.auc.low < metrics.auc.value < metrics.auc.high

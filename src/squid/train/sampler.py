@@ -11,7 +11,7 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-from squid.data.cache import Augment
+from squid.data.store import Augment
 from squid.methods.base import Method, NoiseSpec
 
 Chunk = tuple[Tensor | None, Mapping[str, Tensor]]

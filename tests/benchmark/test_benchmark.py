@@ -12,20 +12,26 @@ import pytest
 from typer.testing import CliRunner
 
 from squid.benchmark import plan_ablation, plan_benchmark, table_of_results
-from squid.benchmark.job import RESULT, finished, read_result, run_job
 from squid.benchmark.digits import DRAWN
+from squid.benchmark.job import RESULT, finished, read_result, run_job
 from squid.benchmark.measures import backbone, planned_steps, published_steps
 from squid.benchmark.summary import Spread, published, summarise_results
 from squid.cli import app
-from squid.controls import TRIVIAL
 from squid.errors import ConfigError, DataError, RunError
+from squid.evaluation.metrics import auc
+from squid.evaluation.selection import (
+    late_auc_range,
+    pick_snapshot,
+    running_means,
+    select_scores,
+    snapshot_aucs,
+)
+from squid.evaluation.trivial import TRIVIAL
 from squid.methods.cutpaste import CutPasteConfig
 from squid.methods.f_anogan import FAnoganConfig
 from squid.methods.memae import MemAEConfig
 from squid.methods.padim import PadimConfig
-from squid.methods.squid_config import SquidConfig
-from squid.metrics import auc
-from squid.protocols import pick_snapshot, select_scores, running_means, snapshot_aucs, late_auc_range
+from squid.methods.squid.config import SquidConfig
 from squid.recipe import read_recipe
 from squid.run import Run
 
@@ -314,7 +320,9 @@ def test_tables_parse(ran: Path) -> None:
     }  # fmt: skip
     squid = next(row for row in values["rows"] if row["row"] == "squid")
     results = [read_result(ran / "digits" / "squid" / f"seed-{seed}") for seed in (0, 1)]
-    aucs = [100 * r["evaluations"]["last"]["paper"]["metrics"]["auc"]["value"] for r in results if r]
+    aucs = [
+        100 * r["evaluations"]["last"]["paper"]["metrics"]["auc"]["value"] for r in results if r
+    ]
     assert squid["auc"] == pytest.approx(np.mean(aucs))
     assert squid["auc_std"] == pytest.approx(np.std(aucs, ddof=1))
     page = (ran / "table.html").read_text()

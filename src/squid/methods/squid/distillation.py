@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from squid.methods.base import Batch, Objective, Shared, Stage
-from squid.methods.squid_config import SquidConfig
+from squid.methods.squid.config import SquidConfig
+from squid.methods.squid.temporal_ensemble import TemporalEnsemble, by_view, rebatched, views
 from squid.nn.discriminator import Discriminator
-from squid.nn.temporal_ensemble import TemporalEnsemble, by_view, rebatched, views
 
 IMAGES_AT_ONCE = 128
 """Training batches are too small to keep a GPU busy with reconstructing alone."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from sklearn.neighbors import NearestNeighbors
 
-from squid.data.splits import ImageSet, Splits
+from squid.data.image_set import ImageSet, Splits
 
 Array = NDArray[np.float64]
 Pixels = NDArray[np.float32]

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from squid.data.cache import Augment, ImageStore, Interpolation
+from squid.data.store import Augment, ImageStore, Interpolation
 
 PIXELS = torch.randint(0, 256, (7, 1, 12, 10), generator=torch.Generator().manual_seed(0)).byte()
 KINDS: list[Interpolation] = ["nearest", "bilinear"]

@@ -148,9 +148,7 @@ class SquidConfig(MethodConfig):
     image itself. 0: the last epoch's discriminator scores as it is."""
     score_distillation_epochs: Count = 10
     """Length of that second stage."""
-    score_distillation: OptimizerConfig = OptimizerConfig(
-        lr=3e-4, final_lr=0.0, schedule="cosine"
-    )
+    score_distillation: OptimizerConfig = OptimizerConfig(lr=3e-4, final_lr=0.0, schedule="cosine")
     """The optimiser of that second stage."""
     score: Literal["discriminator", "features", "residual", "structure"] = "discriminator"
     """How unreal the reconstruction looks (the paper); how far the discriminator's features of it

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from squid.controls import TRIVIAL, trivial_scores
 from squid.data import ZhangLab
-from squid.data.splits import ANOMALOUS, NORMAL, ImageSet, Splits
-from squid.metrics import auc
+from squid.data.image_set import ANOMALOUS, NORMAL, ImageSet, Splits
+from squid.evaluation.metrics import auc
+from squid.evaluation.trivial import TRIVIAL, trivial_scores
 
 
 def images(pixels: np.ndarray, labels: list[int], name: str) -> ImageSet:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from squid.metrics import LEVEL, MEASURES, Estimate, Metrics
+from squid.evaluation.metrics import LEVEL, MEASURES, Estimate, Metrics
 from squid.report import tables
 from squid.report.charts import compared_roc_chart, compared_training_chart
 from squid.report.figures import Curve
-from squid.report.html import Html, figure, join, note, page, section, table, tag
+from squid.report.page import Html, figure, join, note, page, section, table, tag
+from squid.report.run_page import evaluate_first
 from squid.report.scored import Scored
-from squid.report.single import evaluate_first
 from squid.report.style import PALETTE, Chart
 from squid.run import Run
 

@@ -10,12 +10,12 @@ from safetensors.torch import load_file
 
 from squid import Detector, fit, train_run
 from squid.errors import DataError, DivergedError, RunError
-from squid.experiments import Recorder, evaluate_run, train_seeds
+from squid.evaluation.metrics import auc
 from squid.methods.squid import Squid
-from squid.metrics import auc
 from squid.recipe import read_recipe
 from squid.run import Run
 from squid.train import Engine, Interrupted, Monitor
+from squid.training import Recorder, evaluate_run, train_seeds
 
 
 class StopAt(Monitor):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from squid import export
 from squid.errors import MissingExtra
-from squid.export import ExportError, OnnxScorer, export_onnx, exportable
+from squid.inference.onnx import ExportError, OnnxScorer, export_onnx, exportable
 from squid.methods import METHODS, build
 from squid.methods.base import Batch, Method
 

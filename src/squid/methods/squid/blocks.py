@@ -3,7 +3,7 @@
 from typing import Literal
 
 from squid.errors import ConfigError
-from squid.methods.squid_config import SquidConfig
+from squid.methods.squid.config import SquidConfig
 from squid.nn.decoder import MemoryBlock
 from squid.nn.inpainting import InpaintingBlock
 from squid.nn.memory import MemoryMatrix, MemoryQueue

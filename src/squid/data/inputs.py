@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from squid.data.base import Progress
+from squid.data.decode import Chunk, OnError, cores, read_many, stream
+from squid.data.files import image_files
 from squid.data.image import resize
-from squid.data.listing import image_files
-from squid.data.stream import Chunk, OnError, cores, read_many, stream
 from squid.errors import DataError
 
 Images = str | Path | Sequence[str | Path] | NDArray[np.generic] | Tensor

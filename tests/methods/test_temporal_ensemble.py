@@ -2,8 +2,8 @@
 
 import torch
 
+from squid.methods.squid.temporal_ensemble import VIEWS, TemporalEnsemble, by_view, rebatched, views
 from squid.nn.discriminator import Discriminator
-from squid.nn.temporal_ensemble import VIEWS, TemporalEnsemble, by_view, rebatched, views
 
 SIZE, IMAGES = 16, 5
 

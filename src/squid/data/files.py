@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 
 from squid.data.base import Progress
+from squid.data.decode import OnError, read_many
 from squid.data.image import SUFFIXES
-from squid.data.splits import ImageSet, Splits, check, places
-from squid.data.stream import OnError, read_many
+from squid.data.image_set import ImageSet, Splits, check, places
 from squid.errors import DataError
 
 Unreadable = Literal["refuse", "skip"]

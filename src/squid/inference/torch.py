@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from squid.choices import Device, Backend, Precision
+from squid.config import Backend, Device, Precision
 from squid.errors import ConfigError
-from squid.export import OnnxScorer, can_export, export_onnx, exportable
+from squid.inference.onnx import OnnxScorer, can_export, export_onnx, exportable
 from squid.methods.base import Method
 from squid.run import Run
 from squid.train.engine import pick_device

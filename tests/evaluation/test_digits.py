@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from squid.data.digitanatomy import DigitAnatomy, join_cells, split_cells
-from squid.data.splits import Splits
+from squid.data.image_set import Splits
 from squid.errors import DataError
-from squid.methods.base import Method
-from squid.restoration import (
+from squid.evaluation.digits import (
     TRUSTED,
     DigitMeasures,
     faithfulness,
@@ -18,6 +17,7 @@ from squid.restoration import (
     measure_digits,
     train_reader,
 )
+from squid.methods.base import Method
 
 
 @pytest.fixture(scope="module")

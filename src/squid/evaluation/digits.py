@@ -17,11 +17,11 @@ from torch.nn import functional as F
 
 from squid.config import Config
 from squid.data.digitanatomy import CONDITIONS, DIGITS, GRID, split_cells
-from squid.data.splits import ImageSet, Splits
+from squid.data.image_set import ImageSet, Splits
 from squid.errors import DataError
-from squid.explain import explain, kinds
+from squid.evaluation.metrics import GroupAuc, auc, per_group_auc
+from squid.heatmaps import explain, kinds
 from squid.methods.base import Method
-from squid.metrics import GroupAuc, auc, per_group_auc
 
 TRUSTED = 0.97
 """Share of clean held-out cells that a reader must read right for its word to count."""

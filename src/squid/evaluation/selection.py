@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squid.calibration import calibrate
-from squid.choices import Selection
-from squid.metrics import auc
+from squid.config import Selection
+from squid.evaluation.metrics import auc
 
 Array = NDArray[np.float64]
 Snapshots = Mapping[str, NDArray[np.generic]]
@@ -34,7 +34,9 @@ class SelectedScores:
     """None where several epochs speak."""
 
 
-def select_scores(snapshots: Snapshots, validation_labels: NDArray[np.int64]) -> dict[Selection, SelectedScores]:
+def select_scores(
+    snapshots: Snapshots, validation_labels: NDArray[np.int64]
+) -> dict[Selection, SelectedScores]:
     """One reading by each protocol. No protocol sees a label of the test images."""
     validation, test = (np.asarray(snapshots[name], np.float64) for name in ("validation", "test"))
     epochs = [int(epoch) for epoch in snapshots["epochs"]]

@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from squid.calibration import Calibration, calibrate
-from squid.choices import Device, Selection, ThresholdKind
+from squid.config import Device, Selection, ThresholdKind
 from squid.convert import read_reference
 from squid.data.folder import Folder
-from squid.data.source import Images, read_images
-from squid.data.splits import NORMAL, ImageSet, Splits, check, digests, draw_groups
+from squid.data.image_set import NORMAL, ImageSet, Splits, check, digests, draw_groups
+from squid.data.inputs import Images, read_images
 from squid.detector import UNCALIBRATED, Detector, calibration_images, new_method
 from squid.errors import DataError, DivergedError, RunError
+from squid.evaluation.digits import measure_digits, train_reader
+from squid.evaluation.metrics import BEST_ACCURACY, Threshold, evaluate, normals, per_group_auc
+from squid.evaluation.selection import SELECTION, healthy_threshold, select_scores
 from squid.methods.base import Method
-from squid.metrics import BEST_ACCURACY, Threshold, evaluate, normals, per_group_auc
-from squid.protocols import SELECTION, healthy_threshold, select_scores
 from squid.recipe import Recipe, read_recipe
-from squid.restoration import measure_digits, train_reader
 from squid.run import Run, describe_environment
 from squid.train import Engine, Epoch, Monitor
 from squid.train.loop import State

@@ -24,9 +24,10 @@ from squid.methods.base import (
     Shared,
     Stage,
 )
-from squid.methods.squid_blocks import inpainting_block, student_memories
-from squid.methods.squid_config import SquidConfig
-from squid.methods.squid_settling import ScoreDistillation, zero_head_copy
+from squid.methods.squid.blocks import inpainting_block, student_memories
+from squid.methods.squid.config import SquidConfig
+from squid.methods.squid.distillation import ScoreDistillation, zero_head_copy
+from squid.methods.squid.temporal_ensemble import TemporalEnsemble
 from squid.nn import losses
 from squid.nn.conv import at_least_float32
 from squid.nn.decoder import Decoder
@@ -35,7 +36,6 @@ from squid.nn.encoder import Encoder, PooledEncoder, ResidualEncoder
 from squid.nn.gaussian import Gaussian, ledoit_wolf
 from squid.nn.inpainting import InpaintingBlock, shortcut
 from squid.nn.memory import MemoryQueue
-from squid.nn.temporal_ensemble import TemporalEnsemble
 from squid.nn.patches import split
 from squid.nn.ssim import disagreement
 

@@ -3,17 +3,17 @@
 from functools import cached_property
 from typing import Any
 
-from squid.choices import Device
-from squid.data.splits import Splits
+from squid.config import Device
+from squid.data.image_set import Splits
 from squid.detector import Detector
 from squid.errors import RunError, SquidError
-from squid.metrics import Metrics
+from squid.evaluation.digits import DigitMeasures
+from squid.evaluation.metrics import Metrics
 from squid.report import charts, memories, scored, tables
 from squid.report.figures import heatmap_scales
-from squid.report.html import Html, details, facts, figure, join, note, page, section, tag
+from squid.report.page import Html, details, facts, figure, join, note, page, section, tag
 from squid.report.scored import Scored
 from squid.report.style import Chart
-from squid.restoration import DigitMeasures
 from squid.run import Run
 
 TILES = ("auc", "sensitivity", "specificity")

@@ -5,10 +5,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from squid.errors import ConfigError
-from squid.explain import HEATMAPS, explain, kinds, overlay, shared_scale
+from squid.heatmaps import HEATMAPS, explain, kinds, overlay, shared_scale
 from squid.methods.base import Method
 from squid.methods.squid import Squid
-from squid.methods.squid_config import SquidConfig
+from squid.methods.squid.config import SquidConfig
 from squid.nn.discriminator import Discriminator
 
 
