@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from squid import explain
+from squid import heatmaps
 from squid.calibration import RATES, Calibration, calibrate
 from squid.config import Backend, Device, Precision
 from squid.data.base import Progress
@@ -232,7 +232,7 @@ class Detector:
         """(n, h, w) heatmaps, higher = more anomalous; `kind` is one of `heatmap_kinds`."""
         kind = kind or self.heatmap_kinds[0]
         maps = [
-            explain.explain(self.method, batch, kind).float().cpu()
+            heatmaps.heatmap(self.method, batch, kind).float().cpu()
             for batch in self._batches(self.read(images).pixels)
         ]
         return torch.cat(maps).numpy()
@@ -240,7 +240,7 @@ class Detector:
     @property
     def heatmap_kinds(self) -> tuple[str, ...]:
         """The heatmaps this method can make, the most telling first."""
-        return explain.kinds(self.method)
+        return heatmaps.kinds(self.method)
 
     def read(
         self, images: Images, *, on_error: OnError = "raise", progress: Progress | None = None

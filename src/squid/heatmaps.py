@@ -81,7 +81,7 @@ def kinds(method: Method) -> tuple[str, ...]:
     return tuple(kind for kind in HEATMAPS if able[kind])
 
 
-def explain(method: Method, images: Tensor, kind: str, **options: Any) -> Tensor:
+def heatmap(method: Method, images: Tensor, kind: str, **options: Any) -> Tensor:
     """(b, 1, h, w) -> (b, h, w): a heatmap of `HEATMAPS`, with that function's own options. That of
     an ensemble is the mean of its members'."""
     if kind not in kinds(method):

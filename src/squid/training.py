@@ -28,15 +28,6 @@ from squid.train import Engine, Epoch, Monitor
 from squid.train.loop import State
 
 
-class Monitor:
-    """A monitor that keeps nothing."""
-
-    def progress(self, now: Epoch) -> None: ...
-    def epoch(self, done: Epoch) -> None: ...
-    def snapshot(self, epoch: int, method: Method) -> None: ...
-    def save(self, state: State) -> None: ...
-
-
 class Recorder:
     """A monitor that writes the run folder, and passes on to another (a progress bar)."""
 

@@ -108,7 +108,6 @@ def _line(section: str, row: str, selection: Selection, results: list[Result]) -
     return Line(
         section=section,
         row=row,
-        selection=selection,
         selection=SELECTION[selection],
         seeds=tuple(result["seed"] for result in results),
         ours={name: _percent(m[name] for m in best) for name in SHOWN},
