@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from squid.errors import ConfigError
-from squid.heatmaps import HEATMAPS, explain, kinds, overlay, shared_scale
+from squid.heatmaps import HEATMAPS, heatmap, kinds, overlay, shared_scale
 from squid.methods.base import Method
 from squid.methods.squid import Squid
 from squid.methods.squid.config import SquidConfig
@@ -39,11 +39,11 @@ def _images(b=3):
 @pytest.mark.parametrize("kind", HEATMAPS)
 def test_maps_do_not_depend_on_the_batch_nor_on_the_callers_gradient_mode(kind):
     method, images = Everything().eval(), _images()
-    maps = explain(method, images, kind)
+    maps = heatmap(method, images, kind)
     assert maps.shape == (3, 8, 8)
     assert not maps.requires_grad
     with torch.no_grad():
-        alone = torch.cat([explain(method, image[None], kind) for image in images])
+        alone = torch.cat([heatmap(method, image[None], kind) for image in images])
     torch.testing.assert_close(alone, maps)
 
 
@@ -51,7 +51,7 @@ def test_maps_do_not_depend_on_the_batch_nor_on_the_callers_gradient_mode(kind):
 def test_explaining_changes_nothing(kind):
     method, images = Everything().eval(), _images()
     before = images.clone()
-    explain(method, images, kind)
+    heatmap(method, images, kind)
     assert torch.equal(images, before)
     assert not images.requires_grad
     assert method.scale.grad is None
@@ -77,14 +77,14 @@ def test_gradcam_finds_what_speaks_for_anomalous(layer):
     method, images = Everything(), torch.zeros(1, 1, 16, 16)
     images[:, :, 10:14, 2:6] = 1.0
     method.discriminator = critic = _critic_of_bright_spots()
-    (found,) = explain(method, images, "gradcam", layer=layer)
+    (found,) = heatmap(method, images, "gradcam", layer=layer)
     row, column = divmod(int(found.argmax()), 16)
     assert 9 <= row < 15
     assert 1 <= column < 7
     assert found.min() >= 0
     nn.init.constant_(critic.head.weight, 0.0)
     critic.head.weight.data.view(-1, 4, 4)[0] = 1.0  # now the spot flatters
-    assert explain(method, images, "gradcam", layer=-1)[0, 11:13, 3:5].max() == 0
+    assert heatmap(method, images, "gradcam", layer=-1)[0, 11:13, 3:5].max() == 0
 
 
 def test_gradcam_of_the_last_level_is_its_formula():
@@ -94,30 +94,30 @@ def test_gradcam_of_the_last_level_is_its_formula():
     weights = -critic.head.weight.view(1, -1, 4, 4).mean((2, 3), keepdim=True)
     expected = F.relu((weights * features).sum(1, keepdim=True)).detach()
     expected = F.interpolate(expected, (8, 8), mode="bilinear")[:, 0]
-    torch.testing.assert_close(explain(method, images, "gradcam"), expected)
+    torch.testing.assert_close(heatmap(method, images, "gradcam"), expected)
 
 
 def test_gradcam_names_a_layer_that_is_not_there():
     with pytest.raises(ConfigError, match="no layer 7: the discriminator has 1 levels"):
-        explain(Everything(), _images(), "gradcam", layer=7)
+        heatmap(Everything(), _images(), "gradcam", layer=7)
 
 
 def test_residual_and_its_smoothing():
     images = torch.zeros(1, 1, 9, 9)
     images[0, 0, 4, 4] = 1.0
-    sharp = explain(Drawer(), images, "residual")
+    sharp = heatmap(Drawer(), images, "residual")
     assert torch.equal(sharp, images[:, 0] / 2)
-    soft = explain(Drawer(), images, "residual", sigma=1.0)
+    soft = heatmap(Drawer(), images, "residual", sigma=1.0)
     assert soft.sum().item() == pytest.approx(0.5, rel=1e-5)
     assert 0 < soft[0, 4, 5] < soft[0, 4, 4] < 0.5
     torch.testing.assert_close(soft, soft.transpose(1, 2))
     flat = torch.full((1, 1, 8, 8), 0.5)
-    torch.testing.assert_close(explain(Drawer(), flat, "residual", sigma=9.0), flat[:, 0] / 2)
+    torch.testing.assert_close(heatmap(Drawer(), flat, "residual", sigma=9.0), flat[:, 0] / 2)
 
 
 def test_memory_distance_gives_one_value_per_patch():
     images = _images()
-    maps = explain(Everything(), images, "memory")
+    maps = heatmap(Everything(), images, "memory")
     patches = F.avg_pool2d(images, 4)[:, 0]
     assert torch.equal(maps, patches.repeat_interleave(4, 1).repeat_interleave(4, 2))
 
@@ -129,7 +129,7 @@ def test_squid_can_give_what_it_was_built_with(inpainting):
     assert ("memory" in kinds(squid)) == (inpainting == "feature")
     assert {"gradcam", "residual"} <= set(kinds(squid))
     images = torch.rand(2, 1, 32, 32)
-    maps = {kind: explain(squid, images, kind) for kind in kinds(squid)}
+    maps = {kind: heatmap(squid, images, kind) for kind in kinds(squid)}
     assert all(heat.shape == (2, 32, 32) and heat.isfinite().all() for heat in maps.values())
 
 
@@ -138,9 +138,9 @@ def test_a_method_is_asked_only_for_what_it_can_give():
     assert kinds(Drawer()) == ("residual",)
     assert kinds(Method()) == ()
     with pytest.raises(ConfigError, match=r"Drawer .* 'gradcam'; it can give: residual"):
-        explain(Drawer(), _images(), "gradcam")
+        heatmap(Drawer(), _images(), "gradcam")
     with pytest.raises(ConfigError, match="none"):
-        explain(Method(), _images(), "nonsense")
+        heatmap(Method(), _images(), "nonsense")
 
 
 def test_overlay_leaves_cold_pixels_and_colours_hot_ones():

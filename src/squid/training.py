@@ -19,7 +19,7 @@ from squid.data.inputs import Images, read_images
 from squid.detector import UNCALIBRATED, Detector, calibration_images, new_method
 from squid.errors import DataError, DivergedError, RunError
 from squid.evaluation.digits import measure_digits, train_reader
-from squid.evaluation.metrics import BEST_ACCURACY, Threshold, evaluate, normals, per_group_auc
+from squid.evaluation.metrics import BEST_ACCURACY, Threshold, evaluate, healthy, per_group_auc
 from squid.evaluation.selection import SELECTION, healthy_threshold, select_scores
 from squid.methods.base import Method
 from squid.recipe import Recipe, read_recipe

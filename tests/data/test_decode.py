@@ -11,7 +11,7 @@ import PIL.Image
 import pytest
 import torch
 
-from squid.data import stream as streaming
+from squid.data import decode
 from squid.data.decode import AHEAD, read_many, stream
 from squid.errors import DataError
 
@@ -69,7 +69,7 @@ def test_a_chunk_of_broken_files_is_empty(files: list[Path]) -> None:
 def test_reads_only_so_far_ahead(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
     monkeypatch.setattr(
-        streaming, "read_resized", lambda p, s: read.append(p) or torch.zeros(1, s, s)
+        decode, "read_resized", lambda p, s: read.append(p) or torch.zeros(1, s, s)
     )
     chunks = stream(files * 20, SIZE, 4)
     next(chunks)
@@ -88,7 +88,7 @@ def test_decodes_while_a_chunk_is_used(files: list[Path], monkeypatch: pytest.Mo
             second.set()
         return torch.zeros(1, size, size)
 
-    monkeypatch.setattr(streaming, "read_resized", note)
+    monkeypatch.setattr(decode, "read_resized", note)
     chunks = stream(files, SIZE, 4)
     next(chunks)
     assert second.wait(10)
@@ -100,7 +100,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes for a handful of files."""
     if sys.platform != "linux":
         pytest.skip("processes are not begun as copies here")
-    monkeypatch.setattr(streaming, "MANY", 1)
+    monkeypatch.setattr(decode, "MANY", 1)
 
 
 @pytest.mark.usefixtures("apart")
@@ -122,7 +122,7 @@ def test_long_lists_beside_a_gpu_are_decoded_apart(
     def sign(path: Path, size: int) -> torch.Tensor:
         return torch.full((1, size, size), os.getpid() % 251, dtype=torch.uint8)
 
-    monkeypatch.setattr(streaming, "read_resized", sign)
+    monkeypatch.setattr(decode, "read_resized", sign)
     here = os.getpid() % 251
     by_threads = torch.cat([chunk.pixels for chunk in stream(files, SIZE, 4)])
     assert (by_threads == here).all()
@@ -132,7 +132,7 @@ def test_long_lists_beside_a_gpu_are_decoded_apart(
 
 @pytest.mark.usefixtures("apart")
 def test_a_killed_process_is_a_sentence(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "read_resized", lambda path, size: os._exit(9))
+    monkeypatch.setattr(decode, "read_resized", lambda path, size: os._exit(9))
     with pytest.raises(DataError, match="killed"):
         list(stream(files, SIZE, 4, beside_gpu=True))
 

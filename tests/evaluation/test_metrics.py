@@ -14,7 +14,7 @@ from squid.evaluation.metrics import (
     auc,
     best_accuracy_threshold,
     evaluate,
-    normals,
+    healthy,
     per_group_auc,
 )
 
@@ -42,7 +42,7 @@ def test_paper_rule_equals_the_authors(shared):
 @pytest.mark.parametrize("decimals", [0, 1, 8])
 def test_values_equal_scikit_learn(decimals):
     scores, labels = _sample(decimals=decimals)
-    metrics = evaluate(scores, labels, threshold=normals(0.7), resamples=10)
+    metrics = evaluate(scores, labels, threshold=healthy(0.7), resamples=10)
     called = scores >= 0.7
     expected = {
         "auc": sk.roc_auc_score(labels, scores),
@@ -69,8 +69,8 @@ def test_best_accuracy_is_the_first_best_from_above(pairs):
 
 
 def test_intervals_hold_the_value_and_shrink_with_more_images():
-    few = evaluate(*_sample(100), threshold=normals(0.5))
-    many = evaluate(*_sample(3000), threshold=normals(0.5))
+    few = evaluate(*_sample(100), threshold=healthy(0.5))
+    many = evaluate(*_sample(3000), threshold=healthy(0.5))
     for name in MEASURES:
         small, large = getattr(few, name), getattr(many, name)
         assert small.low <= small.value <= small.high
@@ -108,12 +108,12 @@ def test_same_seed_same_intervals_and_json_round_trip():
 
 def test_the_rule_is_named_and_a_given_threshold_is_kept():
     scores, labels = _sample()
-    kept = evaluate(scores, labels, threshold=normals(0.25, rate=0.05), resamples=5).threshold
-    assert (kept.rule, kept.value, kept.rate) == ("normals", 0.25, 0.05)
+    kept = evaluate(scores, labels, threshold=healthy(0.25, rate=0.05), resamples=5).threshold
+    assert (kept.rule, kept.value, kept.rate) == ("healthy", 0.25, 0.05)
     found = evaluate(scores, labels, threshold=BEST_ACCURACY, resamples=5).threshold
-    assert (found.rule, found.value) == ("paper", best_accuracy_threshold(scores, labels))
+    assert (found.rule, found.value) == ("best_accuracy", best_accuracy_threshold(scores, labels))
     with pytest.raises(ConfigError, match="held-out healthy"):
-        evaluate(scores, labels, threshold=BEST_ACCURACY.model_copy(update={"rule": "normals"}))
+        evaluate(scores, labels, threshold=BEST_ACCURACY.model_copy(update={"kind": "healthy"}))
 
 
 def test_calling_nothing_anomalous_is_a_finite_threshold():

@@ -18,7 +18,7 @@ from squid.config import Device, Selection, parse
 from squid.data.image_set import Splits
 from squid.detector import Detector
 from squid.errors import ConfigError, RunError
-from squid.evaluation.metrics import BEST_ACCURACY, normals
+from squid.evaluation.metrics import BEST_ACCURACY, healthy
 from squid.evaluation.selection import (
     SELECTION,
     healthy_threshold,

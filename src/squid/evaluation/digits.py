@@ -20,7 +20,7 @@ from squid.data.digitanatomy import CONDITIONS, DIGITS, GRID, split_cells
 from squid.data.image_set import ImageSet, Splits
 from squid.errors import DataError
 from squid.evaluation.metrics import GroupAuc, auc, per_group_auc
-from squid.heatmaps import explain, kinds
+from squid.heatmaps import heatmap, kinds
 from squid.methods.base import Method
 
 TRUSTED = 0.97
@@ -118,7 +118,7 @@ def measure_digits(
     alone = ["" if "|" in finding else finding for finding in findings]
     scores = apply(method.score, images).numpy()
     grouped = partial(per_group_auc, scores, test.labels, minimum=1, seed=seed)
-    heat = {kind: apply(partial(explain, method, kind=kind), images) for kind in kinds(method)}
+    heat = {kind: apply(partial(heatmap, method, kind=kind), images) for kind in kinds(method)}
     draw = partial(apply, method.reconstruct)
     restored = _restored(draw, test, reader, noise=noise, seed=seed) if "residual" in heat else None
     return DigitMeasures(

@@ -1,18 +1,18 @@
 """How well scores tell anomalous images from normal ones, each figure with a bootstrap interval.
 
-An image is called anomalous at `score >= threshold`. Two rules say where the threshold comes from
-and are never mixed: `normals` (measured beforehand on held-out healthy images) and `paper` (best
-accuracy on the evaluated set itself).
+An image is flagged at `score >= threshold`. A threshold is of one of two kinds, which are never
+mixed: `healthy` (measured beforehand on held-out healthy images) and `best_accuracy` (the paper's:
+chosen on the evaluated set itself).
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import roc_curve
 
-from squid.config import Config
+from squid.config import Config, ThresholdKind
 from squid.errors import ConfigError, DataError
 
 Array = NDArray[np.float64]
@@ -32,21 +32,21 @@ _BLOCK = 4_000_000  # cells of a table of resamples held at once
 
 
 class Threshold(Config):
-    """Where the line between normal and anomalous is drawn, and by which rule."""
+    """The score from which on an image is flagged, and how it was set."""
 
-    rule: Literal["normals", "paper"]
+    kind: ThresholdKind
     value: float | None = None
-    """From this score on an image counts as anomalous; left out for `paper`, which finds it."""
+    """Left out for `best_accuracy`, which finds it."""
     rate: float | None = None
-    """The false-positive rate that the value of `normals` was measured for."""
+    """The false-positive rate that a `healthy` value was measured for."""
 
 
-BEST_ACCURACY = Threshold(kind="paper")
+BEST_ACCURACY = Threshold(kind="best_accuracy")
 
 
-def normals(value: float, rate: float = 0.10) -> Threshold:
+def healthy(value: float, rate: float = 0.10) -> Threshold:
     """A threshold measured on held-out healthy images for a target false-positive rate."""
-    return Threshold(kind="normals", value=value, rate=rate)
+    return Threshold(kind="healthy", value=value, rate=rate)
 
 
 class Estimate(Config):
@@ -70,7 +70,7 @@ class Metrics(Config):
     sensitivity: Estimate
     specificity: Estimate
     precision: Estimate
-    """Zero where nothing was called anomalous."""
+    """Zero where nothing was flagged."""
     level: float
     resamples: int
     seed: int
@@ -94,12 +94,12 @@ def evaluate(
     seed: int = 0,
     resamples: int = 1000,
 ) -> Metrics:
-    """Every measure; intervals redraw the images within each class and keep the threshold."""
+    """Every measure; intervals resample the images within each class and keep the threshold."""
     values, anomalous = _checked(scores, labels)
     value = _placed(threshold, values, anomalous)
     bins = _Bins.of(values, anomalous)
-    called = bins.edges >= value
-    estimates = _estimates(bins, called, seed=seed, resamples=resamples)
+    flagged = bins.edges >= value
+    estimates = _estimates(bins, flagged, seed=seed, resamples=resamples)
     return Metrics(
         normal=int((~anomalous).sum()),
         anomalous=int(anomalous.sum()),
@@ -118,10 +118,10 @@ def auc(scores: ArrayLike, labels: ArrayLike) -> float:
 
 
 def best_accuracy_threshold(scores: ArrayLike, labels: ArrayLike) -> float:
-    """The authors' rule: the first ROC threshold, from the highest down, with the best accuracy.
+    """The authors' choice: the first ROC threshold, from the highest down, with the best accuracy.
 
     It looks at the labels of the set it is used on, so the accuracy it gives is optimistic. Where
-    calling nothing anomalous is best, it is the next number above the highest score.
+    flagging nothing is best, it is the next number above the highest score.
     """
     values, anomalous = _checked(scores, labels)
     false_alarms, found, thresholds = roc_curve(anomalous, values)
@@ -154,8 +154,8 @@ def per_group_auc(
         if (count := int(members.sum())) >= max(minimum, 1):
             kept = members | ~anomalous
             bins = _Bins.of(values[kept], members[kept])
-            called = np.ones(bins.edges.shape, dtype=bool)
-            estimate = _estimates(bins, called, seed=seed, resamples=resamples)["auc"]
+            flagged = np.ones(bins.edges.shape, dtype=bool)
+            estimate = _estimates(bins, flagged, seed=seed, resamples=resamples)["auc"]
             result[name] = GroupAuc(auc=estimate, count=count)
     return result
 
@@ -177,13 +177,13 @@ class _Bins(NamedTuple):
         return self._count(self.normal[None]), self._count(self.anomalous[None])
 
     def resampled(self, rng: np.random.Generator, total: int) -> Iterator[tuple[Array, Array]]:
-        """The same, redrawn with replacement within each class: (r, u) each, block by block."""
+        """The same, resampled with replacement within each class: (r, u) each, block by block."""
         block = max(1, _BLOCK // len(self.edges))
         for start in range(0, total, block):
             rows = min(block, total - start)
             yield (
-                self._count(_draw(rng, self.normal, rows)),
-                self._count(_draw(rng, self.anomalous, rows)),
+                self._count(_resampled(rng, self.normal, rows)),
+                self._count(_resampled(rng, self.anomalous, rows)),
             )
 
     def _count(self, index: NDArray[np.intp]) -> Array:
@@ -193,31 +193,31 @@ class _Bins(NamedTuple):
         return counted.reshape(rows, width).astype(np.float64)  # (r, u)
 
 
-def _draw(rng: np.random.Generator, index: NDArray[np.intp], rows: int) -> NDArray[np.intp]:
+def _resampled(rng: np.random.Generator, index: NDArray[np.intp], rows: int) -> NDArray[np.intp]:
     return index[rng.integers(len(index), size=(rows, len(index)))]
 
 
 def _estimates(
-    bins: _Bins, called: NDArray[np.bool_], *, seed: int, resamples: int
+    bins: _Bins, flagged: NDArray[np.bool_], *, seed: int, resamples: int
 ) -> dict[str, Estimate]:
-    values = _measures(*bins.counts(), called)
+    values = _measures(*bins.counts(), flagged)
     blocks = [
-        _measures(*tables, called)
+        _measures(*tables, flagged)
         for tables in bins.resampled(np.random.default_rng(seed), resamples)
     ]
-    drawn = {name: np.concatenate([block[name] for block in blocks]) for name in MEASURES}
+    samples = {name: np.concatenate([block[name] for block in blocks]) for name in MEASURES}
     tails = (0.5 - LEVEL / 2, 0.5 + LEVEL / 2)
     return {
         name: Estimate(value=values[name][0], low=low, high=high)
         for name in MEASURES
-        for low, high in [np.quantile(drawn[name], tails)]
+        for low, high in [np.quantile(samples[name], tails)]
     }
 
 
-def _measures(normal: Array, anomalous: Array, called: NDArray[np.bool_]) -> dict[str, Array]:
+def _measures(normal: Array, anomalous: Array, flagged: NDArray[np.bool_]) -> dict[str, Array]:
     """All measures of each row of two tables of counts, (r, u) -> (r,) each."""
     negatives, positives = normal.sum(1), anomalous.sum(1)
-    false_alarms, found = normal[:, called].sum(1), anomalous[:, called].sum(1)
+    false_alarms, found = normal[:, flagged].sum(1), anomalous[:, flagged].sum(1)
     return {
         "auc": _auc(normal, anomalous),
         "average_precision": _average_precision(normal, anomalous),
@@ -237,17 +237,17 @@ def _auc(normal: Array, anomalous: Array) -> Array:
 
 def _average_precision(normal: Array, anomalous: Array) -> Array:
     found = np.cumsum(anomalous[:, ::-1], axis=1)
-    called = found + np.cumsum(normal[:, ::-1], axis=1)
-    precision = found / np.maximum(called, 1)
+    flagged = found + np.cumsum(normal[:, ::-1], axis=1)
+    precision = found / np.maximum(flagged, 1)
     return np.asarray(np.einsum("ru,ru->r", anomalous[:, ::-1], precision) / anomalous.sum(1))
 
 
 def _placed(threshold: Threshold, values: Array, anomalous: NDArray[np.bool_]) -> float:
-    if threshold.kind == "paper":
+    if threshold.kind == "best_accuracy":
         return best_accuracy_threshold(values, anomalous)
     if threshold.value is None:
         raise ConfigError(
-            "The threshold rule 'normals' needs a value measured on held-out healthy images."
+            "A 'healthy' threshold needs a value measured on held-out healthy images."
         )
     return threshold.value
 
