@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from squid import heatmap
+from squid import heatmaps
 from squid.config import parse
 from squid.data.folder import Folder
 from squid.data.store import ImageStore
@@ -72,9 +72,9 @@ def test_scores_are_the_mean_in_units_of_each_members_spread(
 
 
 def test_heatmaps_are_those_of_its_members(three: Method, images: torch.Tensor) -> None:
-    assert heatmap.kinds(three) == heatmap.kinds(three.members[0])
-    apart = [heatmap.heatmap(member, images[:2], "residual") for member in three.members]
-    together = heatmap.heatmap(three, images[:2], "residual")  # (2, 32, 32)
+    assert heatmaps.kinds(three) == heatmap.kinds(three.members[0])
+    apart = [heatmaps.heatmap(member, images[:2], "residual") for member in three.members]
+    together = heatmaps.heatmap(three, images[:2], "residual")  # (2, 32, 32)
     torch.testing.assert_close(together, torch.stack(apart).mean(0))
 
 
@@ -83,9 +83,9 @@ def test_heatmaps_of_discriminator_and_memory_average_all_members() -> None:
     method = build(Recipe(data=Folder(root=Path()), method=settings).method).eval()
     images = torch.rand(2, 1, 32, 32, generator=torch.Generator().manual_seed(0))
     for kind in ("gradcam", "memory"):
-        apart = [heatmap.heatmap(member, images, kind) for member in method.members]
+        apart = [heatmaps.heatmap(member, images, kind) for member in method.members]
         assert not torch.allclose(*apart)
-        torch.testing.assert_close(heatmap.heatmap(method, images, kind), sum(apart) / 2)
+        torch.testing.assert_close(heatmaps.heatmap(method, images, kind), sum(apart) / 2)
 
 
 def test_a_run_folder_holds_all_members(

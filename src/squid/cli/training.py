@@ -10,7 +10,6 @@ import typer
 
 from squid.cli.options import DeviceOption, Overwrite, Settings
 from squid.cli.printing import console, errors, escaped, print_line, show_splits
-from squid.config import StepForm
 from squid.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,9 +23,6 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run folder; default runs/RECIPE.")] = None,
     set_: Settings = None,
     device: DeviceOption = "auto",
-    step: Annotated[
-        StepForm, typer.Option(help="How a training step runs; the maths is the same.")
-    ] = "auto",
     seeds: Annotated[
         int, typer.Option(min=1, help="Train so many seeds, one run folder each.")
     ] = 1,
@@ -51,7 +47,7 @@ def train(
 
     if (recipe is None) == (resume is None):
         raise ConfigError("Give a recipe to train, or --resume RUN to go on with one.")
-    settings = [*(set_ or []), *_step_setting(step)]
+    settings = set_ or []
     chosen, folder = _what_to_train(recipe, resume, out, settings)
     if resume is None and seeds == 1:
         Run(folder).refuse_begun(overwrite=overwrite)  # before the data is read
@@ -117,15 +113,12 @@ def _what_to_train(
     if resume is not None:
         if settings or out:
             raise ConfigError(
-                "--resume goes on as the run began; leave --set, --step and --out out."
+                "--resume goes on as the run began; leave --set and --out out."
             )
         return open_unfinished(resume).recipe, resume
     assert recipe is not None
     return read_recipe(recipe, settings), out or Path("runs") / recipe.stem
 
-
-def _step_setting(step: StepForm) -> list[str]:
-    return [] if step == "auto" else [f"train.step={step}"]
 
 
 @contextmanager
