@@ -3,6 +3,7 @@ derived settings do not make it small enough, it adds its own to SMALL."""
 
 import copy
 import os
+import re
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,7 +61,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "patch_memae": {"channels": (8, 16), "slots": 50, "threshold": 0.02, "optimizer": QUICK},
     "squid": {
         "depth": 3, "slots": 16, "matrix_slots": 16, "heads": 2, "discriminator_width": 8,
-        "generator": QUICK_GAN, "discriminator": QUICK_GAN, "target_updates": 20, "score_distillation_epochs": 5,
+        "generator": QUICK_GAN, "discriminator": QUICK_GAN,
+        "target_updates": 20, "score_distillation_epochs": 5,
     },
 }  # fmt: skip
 
@@ -154,8 +156,19 @@ def test_builds_from_defaults(name: str) -> None:
     config = METHODS[name].Config()
     with torch.device("meta"):
         method = build(config)
-    assert config.name == name
     assert isinstance(method, METHODS[name])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_has_a_name_a_title_and_a_paper(name: str) -> None:
+    method = METHODS[name]
+    assert method.Config().name == name
+    assert method.title
+    assert re.search(r", .*\b(19|20)\d\d\b.*, (arXiv|doi):\S+$", method.paper)
+
+
+def test_titles_are_unique() -> None:
+    assert len({method.title for method in METHODS.values()}) == len(METHODS)
 
 
 def test_stages_are_well_formed(name: str) -> None:

@@ -186,6 +186,39 @@ def test_a_cosine_finds_the_slot_of_the_same_direction():
     assert torch.equal(read(token, slots, one, "dot")[0, 0], slots[0, 1])
 
 
+@pytest.mark.parametrize("kind", [MemoryQueue, MemoryMatrix])
+@pytest.mark.parametrize("similarity", ["dot", "cosine", "distance"])
+@pytest.mark.parametrize("regions", [1, 3])
+def test_weights_are_those_of_the_read(kind, similarity, regions):
+    memory = kind(regions, 7, 4, Shrinkage(k=2), similarity).eval()
+    tokens = torch.randn(2, 3, 4)
+    weights = memory.weights(tokens)  # (b*q, r, n)
+    assert weights.shape == (6 // regions, regions, 7)
+    found = torch.einsum("brn,rnd->brd", weights, memory.slots)
+    if regions == 3:
+        assert torch.equal(found, memory(tokens))
+    else:
+        assert torch.equal(found.view(2, 3, 4), memory(tokens))
+
+
+def test_weights_depend_on_the_similarity_and_keep_float32_under_autocast():
+    tokens = torch.randn(5, 1, 8)
+    memories = [MemoryMatrix(1, 20, 8, Shrinkage(k=1), s) for s in ("dot", "distance", "cosine")]
+    for memory in memories:
+        memory.slots.data.copy_(torch.linspace(1, 9, 20)[:, None] * memories[0].slots.data)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = [memory.weights(tokens.bfloat16()) for memory in memories]
+    chosen = {tuple(weights.argmax(-1).flatten().tolist()) for weights in mixed}
+    assert len(chosen) == 3
+    assert {weights.dtype for weights in mixed} == {torch.float32}
+
+
+def test_weights_store_nothing():
+    queue = MemoryQueue(1, 5, 4, AUTHORS).train()
+    queue.weights(torch.randn(2, 1, 4))
+    assert queue.pending is None
+
+
 def test_a_low_temperature_reads_one_slot_and_a_high_one_all():
     slots = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
     token = torch.tensor([[[1.0, 0.0]]])

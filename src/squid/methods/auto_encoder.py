@@ -27,6 +27,8 @@ class AutoEncoder(ReconstructionMethod):
     """Convolutions, a short code, and back; trained on the squared error."""
 
     Config: ClassVar[type[MethodConfig]] = AutoEncoderConfig
+    title = "Auto-Encoder"
+    paper = "Cai et al., 2024, arXiv:2404.04518"
 
     def __init__(self, config: AutoEncoderConfig) -> None:
         super().__init__()

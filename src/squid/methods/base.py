@@ -131,8 +131,8 @@ class MethodConfig(Config):
     size: int = 128
     """Side of the square input image, in pixels: data is resized to it."""
     members: Annotated[int, Field(ge=1)] = 1
-    """Size of an ensemble: trained one after the other, scores averaged. Scores of a single training
-    depend more on chance."""
+    """Size of an ensemble: its members are trained one after the other and their scores averaged.
+    Scores of a single training depend more on chance."""
 
 
 class Method(nn.Module):
@@ -144,6 +144,10 @@ class Method(nn.Module):
     """
 
     Config: ClassVar[type[MethodConfig]]
+    title: ClassVar[str]
+    """As the tables write it."""
+    paper: ClassVar[str]
+    """Authors, venue and year, then its arXiv number or DOI."""
     training_only: tuple[str, ...] = ()
     """Prefixes of state that scoring does not need (a teacher): kept apart from the model file."""
     fits_images: bool = False

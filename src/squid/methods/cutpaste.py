@@ -60,6 +60,8 @@ class CutPaste(Method):
     """Score: Mahalanobis distance of the embedding from those of normal images."""
 
     Config: ClassVar[type[MethodConfig]] = CutPasteConfig
+    title = "CutPaste"
+    paper = "Li et al., CVPR 2021, arXiv:2104.04015"
     training_only = ("head.",)
 
     def __init__(self, config: CutPasteConfig) -> None:

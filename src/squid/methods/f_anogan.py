@@ -95,6 +95,8 @@ class FAnogan(Method):
     """Generator and critic in the first stage, the encoder in the second."""
 
     Config: ClassVar[type[MethodConfig]] = FAnoganConfig
+    title = "f-AnoGAN"
+    paper = "Schlegl et al., Medical Image Analysis 2019, doi:10.1016/j.media.2019.01.010"
     training_only = ("critic.head.",)
 
     def __init__(self, config: FAnoganConfig) -> None:

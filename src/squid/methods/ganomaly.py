@@ -54,6 +54,8 @@ class Ganomaly(Method):
     """Encoder, decoder and a second encoder; a discriminator whose features must match."""
 
     Config: ClassVar[type[MethodConfig]] = GanomalyConfig
+    title = "Ganomaly"
+    paper = "Akcay et al., ACCV 2018, arXiv:1805.06725"
     training_only = ("discriminator",)
     ranks: Ranks = ALONE
 

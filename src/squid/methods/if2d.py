@@ -71,6 +71,8 @@ class If2d(Method):
     """Score: mean cross-entropy of the image's intensity classes under its fitted code."""
 
     Config: ClassVar[type[MethodConfig]] = If2dConfig
+    title = "IF 2D"
+    paper = "Naval Marimont and Tarroni, MICCAI 2021, arXiv:2106.05214"
     training_only = ("codes", "epoch")
     fits_images = True
 

@@ -102,6 +102,8 @@ class Igd(Method):
     """A frozen backbone, a linear code, a decoder; a critic of images decoded between two codes."""
 
     Config: ClassVar[type[MethodConfig]] = IgdConfig
+    title = "IGD"
+    paper = "Chen et al., AAAI 2022, arXiv:2101.10043"
     training_only = ("critic.",)
 
     centre: Tensor

@@ -33,6 +33,8 @@ class MemAE(ReconstructionMethod):
     """An auto-encoder whose decoder sees only what a memory of normal patterns holds."""
 
     Config: ClassVar[type[MethodConfig]] = MemAEConfig
+    title = "MemAE"
+    paper = "Gong et al., ICCV 2019, arXiv:1904.02639"
 
     def __init__(self, config: MemAEConfig) -> None:
         super().__init__()

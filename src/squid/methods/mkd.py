@@ -48,6 +48,8 @@ class Mkd(Method):
     """Score: disagreement of cloner and teacher; heatmap: its gradient at each pixel."""
 
     Config: ClassVar[type[MethodConfig]] = MkdConfig
+    title = "M-KD"
+    paper = "Salehi et al., CVPR 2021, arXiv:2011.11108"
 
     def __init__(self, config: MkdConfig) -> None:
         super().__init__()

@@ -45,6 +45,8 @@ class Mnad(ReconstructionMethod):
     """An encoder without skips, whose decoder sees each cell beside what the memory makes of it."""
 
     Config: ClassVar[type[MethodConfig]] = MnadConfig
+    title = "MNAD"
+    paper = "Park et al., CVPR 2020, arXiv:2003.13228"
     lowest: Tensor
     highest: Tensor
 

@@ -41,6 +41,8 @@ class Padim(Method):
     """Score: the largest Mahalanobis distance of any place. Fitted in closed form."""
 
     Config: ClassVar[type[MethodConfig]] = PadimConfig
+    title = "PaDiM"
+    paper = "Defard et al., ICPR 2020, arXiv:2011.08785"
 
     kept: Tensor
 

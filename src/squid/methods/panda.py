@@ -43,6 +43,8 @@ class Panda(Method):
     """Score: sum of squared distances to the k nearest training features."""
 
     Config: ClassVar[type[MethodConfig]] = PandaConfig
+    title = "PANDA"
+    paper = "Reiss et al., CVPR 2021, arXiv:2010.05903"
     training_only = ("centre",)
 
     centre: Tensor

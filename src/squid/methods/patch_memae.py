@@ -29,6 +29,8 @@ class PatchMemAE(ReconstructionMethod):
     """Networks that share nothing. The mean error over positions is that over the whole drawing."""
 
     Config: ClassVar[type[MethodConfig]] = PatchMemAEConfig
+    title = "Patch-MemAE"
+    paper = "Xiang et al., CVPR 2023, appendix, arXiv:2111.13495"
 
     def __init__(self, config: PatchMemAEConfig) -> None:
         super().__init__()

@@ -62,6 +62,8 @@ class Salad(Method):
     """SALAD-style: encoder and generator translate; a critic on either side judges."""
 
     Config: ClassVar[type[MethodConfig]] = SaladConfig
+    title = "SALAD-style"
+    paper = "after Zhao et al., IEEE TMI 2021, doi:10.1109/TMI.2021.3093883"
     training_only = ("image_critic.", "code_critic.")
     ranks: Ranks = ALONE
 

@@ -33,6 +33,8 @@ class Vae(ReconstructionMethod):
     """The auto-encoder with a random code in training; scoring draws from the code's mean."""
 
     Config: ClassVar[type[MethodConfig]] = VaeConfig
+    title = "VAE"
+    paper = "Kingma and Welling, ICLR 2014, arXiv:1312.6114"
 
     def __init__(self, config: VaeConfig) -> None:
         super().__init__()

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from squid.config import Config
 from squid.errors import ConfigError
+from squid.places import missing, weights_candidates
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -38,8 +39,9 @@ class BackboneConfig(Config):
     name: str = "vgg16"
     """`vgg16`, or any model of timm where that is installed."""
     weights: str = "random"
-    """Path of a safetensors file (for VGG16 with torchvision's names), `timm` for what timm has in
-    its cache, or `random`, which makes a result one of a random backbone."""
+    """A safetensors file (for VGG16 with torchvision's names): its path, or its name in the folder
+    `weights` of the data folder. `timm` takes what timm has in its cache, `random` makes a result
+    one of a random backbone."""
 
 
 class Backbone(nn.Module):
@@ -131,7 +133,7 @@ class VGG16(Backbone):
     def _read(self, weights: str) -> None:
         if weights == "timm":
             raise ConfigError(f"timm's cache is not read for vgg16; {OPTIONS}.")
-        state = _read_safetensors(Path(weights))
+        state = _read_safetensors(_weights_path(weights))
         own = {name: value for name, value in state.items() if name.startswith("features.")}
         _load(self, own, weights)
 
@@ -172,9 +174,7 @@ class TimmBackbone(Backbone):
         return parameters
 
     def _read(self, weights: str) -> None:
-        path = self._cached() if weights == "timm" else Path(weights)
-        if not path.is_file():
-            raise _absent(path)
+        path = self._cached() if weights == "timm" else _weights_path(weights)
         try:  # timm knows how names of a file become those of its levels
             overlay = {"file": str(path)}
             filled = self._create(pretrained=True, pretrained_cfg_overlay=overlay)
@@ -213,9 +213,16 @@ def _convolution(inputs: int, outputs: int) -> nn.Conv2d:
     return layer
 
 
+def _weights_path(weights: str) -> Path:
+    """The file that `backbone.weights` means."""
+    candidates = weights_candidates(weights)
+    found = next((path for path in candidates if path.is_file()), None)
+    if found is None:
+        raise ConfigError(f"{missing(f'weights file {weights}', candidates)} Or {OPTIONS}.")
+    return found
+
+
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise _absent(path)
     try:
         return load_file(path)
     except SafetensorError as error:
@@ -227,10 +234,6 @@ def _load(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
         module.load_state_dict(dict(state))
     except RuntimeError as error:
         raise _misfit(Path(source), error) from None
-
-
-def _absent(path: Path) -> ConfigError:
-    return ConfigError(f"There is no weights file {path}; {OPTIONS}.")
 
 
 def _misfit(path: Path, error: Exception) -> ConfigError:

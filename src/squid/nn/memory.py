@@ -79,22 +79,30 @@ class Shrinkage:
 def read(
     tokens: Tensor, slots: Tensor, shrink: Shrinkage, similarity: Similarity = "dot"
 ) -> Tensor:
-    """Each token (b, p, d) as a weighted sum of the slots (r, n, d) of its region.
-
-    `dot` products favour slots of large norm; `distance` is minus half the squared distance, up to
-    a constant of the token; `cosine` looks at directions only.
-    """
-    regions = slots.shape[0]
-    query = rearrange(tokens, "b (r q) d -> (b q) r d", r=regions)
-    with torch.autocast(tokens.device.type, enabled=False):  # ranking slots needs the precision
-        query, slots = at_least_float32(query), at_least_float32(slots)
-        weights = shrink(_similarity(query, slots, similarity))
+    """Each token (b, p, d) as a weighted sum of the slots (r, n, d) of its region."""
+    slots = at_least_float32(slots)
+    weights = read_weights(tokens, slots, shrink, similarity)  # (b*q, r, n)
+    with torch.autocast(tokens.device.type, enabled=False):
         found = torch.einsum("brn,rnd->brd", weights, slots).to(tokens.dtype)
     return rearrange(found, "(b q) r d -> b (r q) d", b=tokens.shape[0])
 
 
+def read_weights(
+    tokens: Tensor, slots: Tensor, shrink: Shrinkage, similarity: Similarity = "dot"
+) -> Tensor:
+    """(b, r*q, d), (r, n, d) -> (b*q, r, n): the weight of each slot in the read of each token,
+    which looks at the slots of its own region only."""
+    query = rearrange(tokens, "b (r q) d -> (b q) r d", r=slots.shape[0])
+    with torch.autocast(tokens.device.type, enabled=False):  # ranking slots needs the precision
+        return shrink(_similarity(at_least_float32(query), at_least_float32(slots), similarity))
+
+
 def _similarity(query: Tensor, slots: Tensor, kind: Similarity) -> Tensor:
-    """(b, r, d), (r, n, d) -> (b, r, n)."""
+    """(b, r, d), (r, n, d) -> (b, r, n).
+
+    `dot` products favour slots of large norm; `distance` is minus half the squared distance, up to
+    a constant of the token; `cosine` compares directions only.
+    """
     product = torch.einsum("brd,rnd->brn", query, slots)
     if kind == "distance":
         return product - slots.square().sum(-1) / 2
@@ -129,8 +137,13 @@ class Memory(nn.Module):
         raise NotImplementedError
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(b, p, d) -> (b, p, d)."""
+        """(b, r*q, d) -> (b, r*q, d)."""
         return read(tokens, self.slots, self.shrink, self.similarity)
+
+    def weights(self, tokens: Tensor) -> Tensor:
+        """(b, r*q, d) -> (b*q, r, n): the weight of each slot in the read of each token. Nothing is
+        stored."""
+        return read_weights(tokens, self.slots, self.shrink, self.similarity)
 
 
 class MemoryQueue(Memory):

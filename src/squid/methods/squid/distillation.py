@@ -1,5 +1,8 @@
-"""Score distillation, SQUID's second stage: the discriminator learns the mean of what it scored over
-the training (temporal ensembling, Laine & Aila 2017; self-distillation, Zhang et al. 2019)."""
+"""Score distillation, SQUID's second stage.
+
+The discriminator learns the mean of the scores it gave during the first stage (temporal ensembling,
+Laine & Aila, ICLR 2017; self-distillation, Zhang et al., ICCV 2019).
+"""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator

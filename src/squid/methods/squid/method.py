@@ -59,6 +59,8 @@ class Squid(Method):
     """The method of the paper, with a switch for each of its parts."""
 
     Config: ClassVar[type[MethodConfig]] = SquidConfig
+    title = "SQUID"
+    paper = "Xiang et al., CVPR 2023, arXiv:2111.13495"
     training_only = ("teacher.", "temporal_ensemble.")
 
     encoder: Encoder
