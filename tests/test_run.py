@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from squid.detector import new_method
 from squid.errors import RunError
 from squid.recipe import read_recipe
 from squid.run import Run
 from squid.train import Epoch
+from squid.training import new_method
 
 
 @pytest.fixture

@@ -14,10 +14,13 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
+from squid.data.folder import Folder
+from squid.detector import UNCALIBRATED, Detector
 from squid.errors import ConfigError, DataError
 from squid.methods.base import Method, OptimizerConfig
 from squid.methods.squid import Squid
 from squid.methods.squid.config import SquidConfig
+from squid.recipe import Recipe
 
 State = dict[str, Tensor]
 
@@ -233,3 +236,16 @@ def _check(state: State, expected: Mapping[str, Tensor]) -> None:
         if state[key].shape != value.shape:
             ours, theirs = tuple(value.shape), tuple(state[key].shape)
             raise DataError(f"'{key}' should have the shape {ours}, not {theirs}.")
+
+
+def convert_run(
+    generator: Path, discriminator: Path, out: Path, *, overwrite: bool = False
+) -> None:
+    """A run folder from the authors' checkpoints. It scores; `calibrate_run` adds what scores
+    mean."""
+    method = read_reference(generator, discriminator)
+    data = Folder(root=Path())
+    recipe = Recipe(
+        title="Converted from the authors' checkpoints", data=data, method=method.config
+    )
+    Detector(method, UNCALIBRATED, recipe, device="cpu").save(out, overwrite=overwrite)

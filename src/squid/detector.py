@@ -10,20 +10,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from squid import heatmaps
-from squid.calibration import RATES, Calibration, calibrate
+from squid.calibration import RATES, Calibration
 from squid.config import Backend, Device, Precision
 from squid.data.base import Progress
 from squid.data.decode import OnError
-from squid.data.image_set import Splits
 from squid.data.inputs import Images, LoadedImages, open_images, read_images
-from squid.data.store import ImageStore, transform
 from squid.inference.torch import BATCH_SIZE, Scoring, scoring_device, to_device, to_unit
-from squid.methods import build
 from squid.methods.base import Method
 from squid.recipe import Recipe
 from squid.run import Run
-from squid.train import Engine, Monitor, train
-from squid.train.loop import State
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,7 @@ class Detector:
         calibration: Calibration,
         recipe: Recipe,
         *,
-        device: Device = "auto",
+        device: Device | torch.device = "auto",
         backend: Backend = "auto",
         precision: Precision | None = None,
         compile: bool = False,
@@ -91,7 +86,7 @@ class Detector:
         cls,
         run: Path | str,
         *,
-        device: Device = "auto",
+        device: Device | torch.device = "auto",
         backend: Backend = "auto",
         precision: Precision | None = None,
         compile: bool = False,
@@ -111,52 +106,6 @@ class Detector:
             compile=compile,
             run=folder,
         )
-
-    @classmethod
-    def fit(
-        cls,
-        recipe: Recipe,
-        splits: Splits,
-        *,
-        engine: Engine,
-        monitor: Monitor,
-        method: Method | None = None,
-        state: State | None = None,
-    ) -> "Detector":
-        """Train on the splits' training images and calibrate on held-out healthy ones."""
-        method = method or new_method(recipe)
-        augment = recipe.train.augment
-        store = ImageStore(
-            splits.train.pixels,
-            engine.device,
-            budget_bytes=device_budget(engine.device),
-            interpolation=augment.interpolation if augment else "nearest",
-        )
-        train(
-            method,
-            store,
-            recipe.train,
-            seed=recipe.seed,
-            engine=engine,
-            monitor=monitor,
-            state=state,
-        )
-        kind: Device = "cuda" if engine.device.type == "cuda" else "cpu"
-        return cls.calibrated(method, recipe, splits, device=kind)
-
-    @classmethod
-    def calibrated(
-        cls, method: Method, recipe: Recipe, splits: Splits, *, device: Device = "auto"
-    ) -> "Detector":
-        """A detector whose calibration is measured now, on healthy images only."""
-        detector = cls(method, UNCALIBRATED, recipe, device=device)
-        detector.calibration = calibrate(
-            detector.score(calibration_images(recipe, splits)),
-            detector.score(splits.validation.normals.pixels),
-            detector.rates,
-            source="validation normals",
-        )
-        return detector
 
     @property
     def rates(self) -> list[float]:
@@ -252,25 +201,3 @@ class Detector:
         with torch.no_grad():
             for part in torch.split(pixels, BATCH_SIZE[self.device.type]):
                 yield to_unit(to_device(part, self.device))
-
-
-def calibration_images(recipe: Recipe, splits: Splits) -> Tensor:
-    """(n, 1, h, w) uint8: the healthy training images whose scores give mean and spread."""
-    pixels = splits.train.normals.pixels[: recipe.calibration.images]
-    augment = recipe.train.augment
-    if not recipe.calibration.augmented or not augment:
-        return pixels
-    affine = augment.draw(len(pixels), torch.Generator().manual_seed(recipe.seed), "cpu")
-    return transform(pixels, affine, augment.interpolation).round().to(torch.uint8)
-
-
-def new_method(recipe: Recipe) -> Method:
-    """The untrained method; its first weights depend on the recipe's seed only."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed)
-        return build(recipe.method)
-
-
-def device_budget(device: torch.device) -> int | None:
-    """Bytes of training images kept on the device: half of what is free on a GPU, all on a CPU."""
-    return torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else None

@@ -1,9 +1,7 @@
-"""Recipe -> run -> numbers. One runner, used by `train`, `evaluate` and every table alike."""
+"""From a recipe to a run folder: train it, calibrate it, write down what a user must know."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,28 +9,26 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from squid.calibration import Calibration, calibrate
-from squid.config import Device, Selection, ThresholdKind
-from squid.convert import read_reference
+from squid.config import Device
 from squid.data.folder import Folder
 from squid.data.image_set import NORMAL, ImageSet, Splits, check, digests, draw_groups
 from squid.data.inputs import Images, read_images
-from squid.detector import UNCALIBRATED, Detector, calibration_images, new_method
-from squid.errors import DataError, DivergedError, RunError
-from squid.evaluation.digits import measure_digits, train_reader
-from squid.evaluation.metrics import BEST_ACCURACY, Threshold, evaluate, healthy, per_group_auc
-from squid.evaluation.selection import SELECTION, healthy_threshold, select_scores
+from squid.data.store import ImageStore, transform
+from squid.detector import UNCALIBRATED, Detector
+from squid.errors import DivergedError, RunError
+from squid.methods import build
 from squid.methods.base import Method
 from squid.recipe import Recipe, read_recipe
 from squid.run import Run, describe_environment
-from squid.train import Engine, Epoch, Monitor
+from squid.train import Engine, Epoch, Monitor, train
 from squid.train.loop import State
 
 
-class Recorder:
-    """A monitor that writes the run folder, and passes on to another (a progress bar)."""
+class Recorder(Monitor):
+    """Writes the run folder, and passes everything on to another monitor (a progress bar)."""
 
-    def __init__(self, run: Run, splits: Splits, recipe: Recipe, beside: Monitor) -> None:
-        self.run, self.beside, self._recipe = run, beside, recipe
+    def __init__(self, run: Run, splits: Splits, recipe: Recipe, monitor: Monitor) -> None:
+        self.run, self.monitor, self._recipe = run, monitor, recipe
         saved = run.snapshots or {}
         self._epochs: list[int] = saved["epochs"].tolist() if saved else []
         self._scores = {name: list(saved.get(name, [])) for name in ("validation", "test")}
@@ -40,14 +36,14 @@ class Recorder:
         self._images = {name: getattr(splits, name).pixels for name in self._scores}
 
     def progress(self, now: Epoch) -> None:
-        self.beside.progress(now)
+        self.monitor.progress(now)
 
     def epoch(self, done: Epoch) -> None:
         self.run.add_history(done)
-        self.beside.epoch(done)
+        self.monitor.epoch(done)
 
     def snapshot(self, epoch: int, method: Method) -> None:
-        """The test split is scored, not looked at: no choice is made from it."""
+        """Scores of the test split are stored only: no choice is made from them."""
         scored = standardised_scores(method, self._recipe, self._training, self._images)
         # A resumed run repeats the snapshots since its state was saved: they are replaced.
         kept = sum(earlier < epoch for earlier in self._epochs)
@@ -57,19 +53,22 @@ class Recorder:
         self.run.save_snapshots(
             {"epochs": np.array(self._epochs), **{n: np.stack(s) for n, s in self._scores.items()}}
         )
-        self.beside.snapshot(epoch, method)
+        self.monitor.snapshot(epoch, method)
 
     def save(self, state: State) -> None:
         self.run.save_state(state)
-        self.beside.save(state)
+        self.monitor.save(state)
 
 
 def standardised_scores(
     method: Method, recipe: Recipe, training: Tensor, images: Mapping[str, Tensor]
 ) -> dict[str, NDArray[np.float64]]:
-    """In standard deviations of the training images' scores, so that several trainings compare."""
-    device: Device = "cuda" if next(method.parameters()).is_cuda else "cpu"
-    detector = Detector(method, UNCALIBRATED, recipe, device=device)
+    """In standard deviations of the training images' scores, so that several trainings compare.
+
+    The method is in eval mode afterwards; a training sets it back to train mode at the beginning of
+    each epoch.
+    """
+    detector = Detector(method, UNCALIBRATED, recipe, device=next(method.parameters()).device)
     parts = [training, *images.values()]
     scored = detector.score(torch.cat(parts))  # in one go: full batches, few shapes
     seen, *others = np.split(scored, np.cumsum([len(part) for part in parts])[:-1])
@@ -94,7 +93,7 @@ def train_run(
     engine = engine or Engine(precision=recipe.train.precision)
     engine.launch()
     splits = splits or recipe.data.load(recipe.method.size)
-    if not resume:  # and the data could be read
+    if not resume:  # only now, so that data that cannot be read leave no folder
         refusal = engine.from_leader(lambda: _create(out, recipe, overwrite))
         if refusal is not None:
             raise refusal
@@ -103,7 +102,7 @@ def train_run(
 
 
 def _create(out: Path, recipe: Recipe, overwrite: bool) -> RunError | None:
-    """The reason against it is returned, for all processes to raise."""
+    """Returns the error instead of raising it, so that all processes can raise it."""
     try:
         Run.create(out, recipe, overwrite=overwrite)
     except RunError as error:
@@ -125,26 +124,82 @@ def open_unfinished(out: Path) -> Run:
 def _train(
     run: Run, recipe: Recipe, splits: Splits, engine: Engine, monitor: Monitor, state: State | None
 ) -> Detector:
-    method = new_method(recipe)
     recorder: Monitor = Monitor()
     if engine.leads:
         recorder = Recorder(run, splits, recipe, monitor)
         run.save_environment(describe_environment(recipe, splits, engine.device))
     try:
-        detector = Detector.fit(
-            recipe, splits, engine=engine, monitor=recorder, method=method, state=state
-        )
+        detector = fit_detector(recipe, splits, engine=engine, monitor=recorder, state=state)
     except DivergedError as error:
         raise DivergedError(
             f"{error} in {run.path / 'recipe.toml'}, then go on from the last good state with: "
             f"squid train --resume {run.path}"
         ) from None
     if engine.leads:
-        run.save_method(method)
+        run.save_method(detector.method)
         run.save_calibration(detector.calibration)
         run.write_model_card(_model_card(run))
         run.drop_state()
     return detector
+
+
+def fit_detector(
+    recipe: Recipe,
+    splits: Splits,
+    *,
+    engine: Engine,
+    monitor: Monitor,
+    state: State | None = None,
+) -> Detector:
+    """Train on the splits' training images and calibrate on held-out healthy ones."""
+    method = new_method(recipe)
+    augment = recipe.train.augment
+    store = ImageStore(
+        splits.train.pixels,
+        engine.device,
+        budget_bytes=_device_budget(engine.device),
+        interpolation=augment.interpolation if augment else "nearest",
+    )
+    train(
+        method, store, recipe.train, seed=recipe.seed, engine=engine, monitor=monitor, state=state
+    )
+    return calibrated_detector(method, recipe, splits, device=engine.device)
+
+
+def new_method(recipe: Recipe) -> Method:
+    """The untrained method; its first weights depend on the recipe's seed only."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        return build(recipe.method)
+
+
+def _device_budget(device: torch.device) -> int | None:
+    """Bytes of training images kept on the device: half of what is free on a GPU, all on a CPU."""
+    return torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else None
+
+
+def calibrated_detector(
+    method: Method, recipe: Recipe, splits: Splits, *, device: Device | torch.device = "auto"
+) -> Detector:
+    """A detector with a trained method, its calibration measured on healthy images only."""
+    detector = Detector(method, UNCALIBRATED, recipe, device=device)
+    detector.calibration = calibrate(
+        detector.score(calibration_images(recipe, splits)),
+        detector.score(splits.validation.normals.pixels),
+        detector.rates,
+        source="validation normals",
+    )
+    return detector
+
+
+def calibration_images(recipe: Recipe, splits: Splits) -> Tensor:
+    """(n, 1, h, w) uint8: the healthy training images whose scores give mean and spread."""
+    pixels = splits.train.normals.pixels[: recipe.calibration.images]
+    augment = recipe.train.augment
+    if not recipe.calibration.augmented or not augment:
+        return pixels
+    affine = augment.draw(len(pixels), torch.Generator().manual_seed(recipe.seed), "cpu")
+    return transform(pixels, affine, augment.interpolation).round().to(torch.uint8)
 
 
 def train_seeds(
@@ -169,19 +224,6 @@ def train_seeds(
             one, folder, engine=engine, monitor=monitor, splits=splits, resume=begun, overwrite=True
         )
     return folders
-
-
-def convert_run(
-    generator: Path, discriminator: Path, out: Path, *, overwrite: bool = False
-) -> None:
-    """A run folder from the authors' checkpoints. It scores; `calibrate_run` adds what scores
-    mean."""
-    method = read_reference(generator, discriminator)
-    data = Folder(root=Path())
-    recipe = Recipe(
-        title="Converted from the authors' checkpoints", data=data, method=method.config
-    )
-    Detector(method, UNCALIBRATED, recipe, device="cpu").save(out, overwrite=overwrite)
 
 
 def calibrate_run(out: Path, normals: Images, *, device: Device = "auto") -> Calibration:
@@ -213,109 +255,9 @@ def _model_card(run: Run) -> str:
 
 
 CAUTION = """Scores hold for images like those it was trained on: another hospital, machine or age
-group needs its own calibration. A probability of 0.5 is the average healthy image; it is not a
-chance of disease. For research use only; not a medical device.
+group needs its own calibration. A standardised score of 0.5 is the average healthy image; it
+is not a chance of disease. For research use only; not a medical device.
 """
-
-
-def evaluate_run(
-    out: Path,
-    *,
-    rule: ThresholdKind = "normals",
-    device: Device = "auto",
-    selection: Selection = "last",
-    settings: Sequence[str] = (),
-    noise: float = 0.1,
-    splits: Splits | None = None,
-) -> dict[str, Any]:
-    """Score the test split of the run's recipe; the numbers are also written to the run folder.
-
-    With `settings` other data is scored (another hospital, another rule of DigitAnatomy), and
-    nothing is written; nor is it for a `protocol` that asks the snapshots instead of the finished
-    model. `splits` are the images, where they are read already.
-    """
-    run = Run.open(out)
-    detector = Detector.load(out, device=device)
-    recipe = run.recipe.with_settings(settings) if settings else run.recipe
-    splits = splits or recipe.data.load(recipe.method.size)
-    if not settings:
-        _refuse_other_data(run, splits)
-    test = splits.test
-    if not len(test):
-        raise DataError(f"The recipe of {out} has no test images; give its data a test split.")
-    rate = recipe.false_positive_rate
-    scores, value = _scores_by(selection, run, detector, splits, rate)
-    threshold = BEST_ACCURACY if rule == "paper" else normals(value, rate)
-    result = {
-        "rule": rule,
-        "selection": selection,
-        "selection": SELECTION[selection],
-        "data": recipe.data.name,
-        "method": recipe.method.name,
-        "seed": recipe.seed,
-        "fingerprint": splits.fingerprint,
-        **summarise(scores, test, threshold),
-        **(_digit_measures(detector, splits, noise) if selection == "last" else {}),
-        "scores": {
-            "name": list(test.names),
-            "score": scores.tolist(),
-            "label": test.labels.tolist(),
-            "finding": list(test.findings or []),
-        },
-    }
-    if not settings and selection == "last":
-        run.save_metrics(result)
-    return result
-
-
-def _scores_by(
-    selection: Selection, run: Run, detector: Detector, splits: Splits, rate: float
-) -> tuple[NDArray[np.float64], float]:
-    """Scores of the test images, and the threshold that healthy images give."""
-    if selection == "last":
-        return detector.score(splits.test.pixels), detector.calibration.threshold(rate)
-    if run.snapshots is None or run.snapshots["test"].shape[1] != len(splits.test):
-        raise RunError(
-            f"{run.path} has no snapshots of these images: train with train.snapshot_every, or "
-            "leave --selection out."
-        )
-    labels = splits.validation.labels
-    selected = select_scores(run.snapshots, labels)[selection]
-    return selected.test, healthy_threshold(selected, labels, rate)
-
-
-def summarise(
-    scores: NDArray[np.float64], images: ImageSet, threshold: Threshold
-) -> dict[str, Any]:
-    """Every metric with its interval, and the AUC of each finding that has enough images."""
-    metrics = evaluate(scores, images.labels, threshold=threshold).as_dict()
-    groups = {}
-    if images.findings is not None:
-        found = per_group_auc(scores, images.labels, images.findings)
-        groups = {name: group.model_dump(mode="json") for name, group in found.items()}
-    return {"metrics": metrics, "findings": groups}
-
-
-def _digit_measures(detector: Detector, splits: Splits, noise: float) -> dict[str, Any]:
-    """DigitAnatomy knows every anomaly's place and kind, so more can be measured, also under
-    noise."""
-    if splits.test.cells is None:
-        return {}
-    reader = train_reader(splits.train)
-    measure = partial(
-        measure_digits, detector.method, splits, device=detector.device, reader=reader
-    )
-    with torch.no_grad():
-        return {"digits": [measure(noise=std).as_dict() for std in (0.0, noise)]}
-
-
-def _refuse_other_data(run: Run, splits: Splits) -> None:
-    trained_on = run.environment.get("data")
-    if trained_on not in (None, splits.fingerprint):
-        raise DataError(
-            f"The data of {run.path} changed since its training (fingerprint {splits.fingerprint}, "
-            f"then {trained_on}); restore it or train again."
-        )
 
 
 def fit(
@@ -337,7 +279,7 @@ def fit(
     engine = Engine(device, precision=given.train.precision)
     if out is not None:
         return train_run(given, Path(out), engine=engine, splits=splits)
-    return Detector.fit(given, splits, engine=engine, monitor=Monitor())
+    return fit_detector(given, splits, engine=engine, monitor=Monitor())
 
 
 def _own_splits(images: Images, recipe: Recipe) -> Splits:

@@ -31,7 +31,7 @@ def to_unit(pixels: Tensor) -> Tensor:
     return pixels.float() / 255.0
 
 
-def scoring_device(device: Device, backend: Backend) -> torch.device:
+def scoring_device(device: Device | torch.device, backend: Backend) -> torch.device:
     """ONNX Runtime is used on the CPU only."""
     if backend != "onnx":
         return pick_device(device)

@@ -90,8 +90,10 @@ class Engine:
         return self._fabric.broadcast(value)  # type: ignore[return-value]
 
 
-def pick_device(device: Device) -> torch.device:
+def pick_device(device: Device | torch.device) -> torch.device:
     """`auto` is the GPU where there is one."""
+    if isinstance(device, torch.device):
+        return device
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("No CUDA device is here; use --device cpu.")
     wanted = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
