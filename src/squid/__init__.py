@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from squid.data import DATASETS, read_image
     from squid.detector import Detector, Prediction
     from squid.errors import SquidError
+    from squid.evaluation.evaluate import evaluate_run
     from squid.evaluation.metrics import evaluate
     from squid.methods import METHODS
     from squid.recipe import Recipe, read_recipe
     from squid.report import write_report
     from squid.run import Run
-    from squid.training import evaluate_run, fit, train_run
+    from squid.training import fit, train_run
 
 _HOMES = {
     "Calibration": "squid.calibration",
@@ -30,7 +31,7 @@ _HOMES = {
     "Run": "squid.run",
     "SquidError": "squid.errors",
     "evaluate": "squid.evaluation.metrics",
-    "evaluate_run": "squid.training",
+    "evaluate_run": "squid.evaluation.evaluate",
     "fit": "squid.training",
     "read_image": "squid.data",
     "read_recipe": "squid.recipe",

@@ -209,10 +209,6 @@ class Run:
     def save_metrics(self, metrics: Mapping[str, Any]) -> None:
         self._write_json("metrics.json", metrics)
 
-    @property
-    def metrics(self) -> dict[str, Any] | None:
-        return self._read_json("metrics.json") if (self.path / "metrics.json").is_file() else None
-
     def save_environment(self, environment: Mapping[str, Any]) -> None:
         self._write_json("environment.json", environment)
 

@@ -1,34 +1,33 @@
-"""The paper's tables: rows by seeds, run, resumed, put together and set beside the paper."""
+"""The paper's tables: rows by seeds, run, resumed, summarised and set next to the paper."""
 
-import json
 import logging
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from squid.benchmark.digits import digit_sheet
+from squid.benchmark.figures import digit_sheet
 from squid.benchmark.job import RESULT, read_result
-from squid.benchmark.plan import Plan, plan_ablation, plan_benchmark
+from squid.benchmark.plan import Plan, plan_benchmark
 from squid.benchmark.runner import Watch, read_failure, run_plan
 from squid.benchmark.summary import (
-    TRIVIAL,
-    TrivialRow,
+    TRIVIAL_FILE,
+    TrivialLine,
     measure_trivial,
     read_results,
-    read_trivial,
     summarise_results,
+    trivial_lines,
 )
 from squid.benchmark.tables import BenchmarkTable
 from squid.config import Device, Selection
 from squid.data.digitanatomy import DigitAnatomy
 from squid.errors import DataError
+from squid.evaluation.record import TrivialResult, read_record
 from squid.report.style import Chart
 
 __all__ = [
     "BenchmarkTable",
     "Plan",
     "keep_results",
-    "plan_ablation",
     "plan_benchmark",
     "run_benchmark",
     "table_of_results",
@@ -51,7 +50,7 @@ def run_benchmark(
     failures = [
         (job.name, why) for job in plan.jobs if (why := read_failure(job.folder)) is not None
     ]
-    trivial = [control for name in plan.sections for control in _trivial(plan, name)]
+    trivial = [line for name in plan.sections for line in _trivial(plan, name)]
     charts = [chart for name in plan.sections for chart in _sheets(plan, name, device)]
     lines = summarise_results(results, selection)
     table = BenchmarkTable(plan.title, lines, trivial, failures, charts)
@@ -62,37 +61,37 @@ def run_benchmark(
 def table_of_results(
     paths: Sequence[Path], title: str = "", selection: Selection | None = None
 ) -> BenchmarkTable:
-    """The table of results that were kept: nothing is trained, no image is read."""
+    """The table of kept results: nothing is trained, no image is read."""
     results, trivial = read_results(paths)
     return BenchmarkTable(title, summarise_results(results, selection), trivial)
 
 
 def keep_results(plan: Plan, folder: Path) -> None:
-    """Copies the results of a plan's cells, and its controls, into one flat folder."""
+    """Copies the results of a plan's jobs, and its trivial scores, into one flat folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for job in plan.jobs:
         if (job.folder / RESULT).is_file():
             name = job.name.replace("/", "-")
             shutil.copyfile(job.folder / RESULT, folder / f"{name}.json")
     for section in plan.sections:
-        if (plan.out / section / TRIVIAL).is_file():
-            shutil.copyfile(plan.out / section / TRIVIAL, folder / f"{section}-{TRIVIAL}")
+        if (plan.out / section / TRIVIAL_FILE).is_file():
+            shutil.copyfile(plan.out / section / TRIVIAL_FILE, folder / f"{section}-{TRIVIAL_FILE}")
 
 
-def _trivial(plan: Plan, section: str) -> list[TrivialRow]:
-    """Measured once, and kept beside the section's runs. They see what most rows see."""
+def _trivial(plan: Plan, section: str) -> list[TrivialLine]:
+    """Measured once, at the image size of most rows, and kept in the section's folder."""
     recipe = plan.of(section)[-1].recipe
-    path = plan.out / section / TRIVIAL
+    path = plan.out / section / TRIVIAL_FILE
     if path.is_file():
-        return read_trivial(json.loads(path.read_text(encoding="utf-8")))
+        return trivial_lines(read_record(TrivialResult, path))
     try:
         measured = measure_trivial(section, recipe.data.load(recipe.method.size))
     except DataError as error:
-        _log.warning("No controls of %s: %s", section, error)
+        _log.warning("No trivial scores of %s: %s", section, error)
         return []
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(measured) + "\n", encoding="utf-8")
-    return read_trivial(measured)
+    path.write_text(measured.model_dump_json() + "\n", encoding="utf-8")
+    return trivial_lines(measured)
 
 
 def _sheets(plan: Plan, section: str, device: Device) -> list[Chart]:

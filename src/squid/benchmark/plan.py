@@ -1,4 +1,4 @@
-"""What a benchmark is to run: rows by seeds of each of its sections, every cell a whole recipe."""
+"""The jobs of a benchmark file: rows by seeds of each section, every job a whole recipe."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, SerializeAsAny
 
 from squid.config import Config, nearest, override, parse, read_toml
 from squid.errors import ConfigError
-from squid.recipe import Recipe, read_recipe
-
-FULL = "full"
-"""The row of an ablation study that leaves nothing out."""
+from squid.methods import METHODS
+from squid.recipe import Recipe
 
 
 class Change(Config):
@@ -26,6 +24,8 @@ class Change(Config):
 class Row(Change):
     """A row, or what one section changes in it."""
 
+    title: str = ""
+    """The row's name in tables; the method's when left out."""
     recipe: str | None = None
     """A recipe file in the folder of the benchmark's, whose tables come first; not its data. One in
     a section's change takes the place of the row's."""
@@ -51,37 +51,26 @@ class Benchmark(Config):
     sections: dict[str, Section]
 
 
-@dataclass(frozen=True)
-class Job:
-    """One row, one seed."""
+class Job(Config):
+    """One row and seed of a section: a whole recipe, and the run folder it is trained in."""
 
     section: str
     row: str
-    recipe: Recipe
+    title: str
+    """The row's name in tables."""
+    recipe: SerializeAsAny[Recipe]
     folder: Path
-    """The run folder."""
     command: str
-    """That makes this cell alone."""
+    """Runs this job alone."""
 
     @property
     def name(self) -> str:
         return f"{self.section}/{self.row}/seed-{self.recipe.seed}"
 
-    @property
-    def values(self) -> dict[str, Any]:
-        """All of it in terms of JSON, for another process."""
-        recipe = self.recipe.model_dump(mode="json")
-        return {**vars(self), "recipe": recipe, "folder": str(self.folder)}
-
-    @classmethod
-    def revived(cls, values: Mapping[str, Any]) -> "Job":
-        recipe = parse(Recipe, values["recipe"], values["command"])
-        return cls(**{**values, "recipe": recipe, "folder": Path(values["folder"])})
-
 
 @dataclass(frozen=True)
 class Plan:
-    """Cells in the order of their table."""
+    """Jobs in the order of their table."""
 
     title: str
     out: Path
@@ -105,7 +94,7 @@ def plan_benchmark(
     first_seed: int = 0,
     settings: Sequence[str] = (),
 ) -> Plan:
-    """The cells of a benchmark file; `methods` and `data` choose rows and sections by name."""
+    """The jobs of a benchmark file; `methods` and `data` choose rows and sections by name."""
     benchmark = parse(Benchmark, read_toml(path), str(path))
     recipes = {
         (name, row): _recipe(benchmark, name, row, settings, path)
@@ -118,36 +107,24 @@ def plan_benchmark(
     base = ["squid", "benchmark", str(path), *_set_options(settings)]
     jobs = [
         Job(
-            section, row, _seeded(recipe, seed), out / section / row / f"seed-{seed}",
-            shlex.join([*base, "--data", section, "--methods", row, *_seed_options(seed)]),
+            section=section,
+            row=row,
+            title=_title(benchmark, section, row),
+            recipe=_seeded(recipe, seed),
+            folder=out / section / row / f"seed-{seed}",
+            command=shlex.join([*base, "--data", section, "--methods", row, *_seed_options(seed)]),
         )
         for (section, row), recipe in recipes.items()
         for seed in span
-    ]  # fmt: skip
+    ]
     return Plan(benchmark.title, out, tuple(jobs))
 
 
-def plan_ablation(
-    recipes: Sequence[Path],
-    full: Path,
-    out: Path,
-    *,
-    seeds: int = 3,
-    first_seed: int = 0,
-    settings: Sequence[str] = (),
-) -> Plan:
-    """The full recipe, then each that leaves something out, over the same seeds."""
-    rows = {FULL: full, **{path.stem: path for path in recipes}}
-    jobs = [
-        Job(
-            "ablations", row, _seeded(recipe, seed), out / row / f"seed-{seed}",
-            shlex.join(["squid", "train", str(path), *_set_options([*settings, f"seed={seed}"])]),
-        )
-        for row, path in rows.items()
-        for recipe in [read_recipe(path, settings)]
-        for seed in range(first_seed, first_seed + seeds)
-    ]  # fmt: skip
-    return Plan("Ablations", out, tuple(jobs))
+def _title(benchmark: Benchmark, section: str, row: str) -> str:
+    change = benchmark.sections[section].change.get(row, Row())
+    own = benchmark.rows.get(row, Row())
+    method = METHODS.get(own.method.get("name", row))
+    return change.title or own.title or (method.title if method else row)
 
 
 def _recipe(

@@ -1,4 +1,4 @@
-"""Runs the cells of a plan, several at once, and goes on when one fails."""
+"""Runs the jobs of a plan, several in parallel, and goes on when one fails."""
 
 import json
 import os
@@ -27,7 +27,7 @@ Status = Literal["waiting", "running", "done", "failed"]
 
 @dataclass
 class JobState:
-    """Where a cell is."""
+    """How far a job is."""
 
     job: Job
     status: Status = "waiting"
@@ -42,18 +42,18 @@ class JobState:
         return (self.ended or time.monotonic()) - self.began if self.began else 0.0
 
     @property
-    def words(self) -> str:
-        """Of its training, or what went wrong."""
+    def note(self) -> str:
+        """Where its training is, or what went wrong."""
         if self.status == "failed":
             return (read_failure(self.job.folder) or "?").strip().splitlines()[-1]
         return _last_line(self.job.folder / LOG) if self.status == "running" else ""
 
     def done(self) -> None:
-        """Its result is written."""
+        """Called once its result is written."""
         result = read_result(self.job.folder)
         assert result is not None
         self.status = "done"
-        self.auc = result["evaluations"]["last"]["paper"]["metrics"]["auc"]["value"]
+        self.auc = result["final"].auc
 
 
 Watch = Callable[[Sequence[JobState]], None]
@@ -62,7 +62,7 @@ Watch = Callable[[Sequence[JobState]], None]
 def run_plan(
     plan: Plan, *, parallel: int = 1, device: Device = "auto", watch: Watch | None = None
 ) -> list[JobState]:
-    """Every cell that has no result yet; what failed before is tried again."""
+    """Run every job that has no result yet; what failed before is tried again."""
     states = [JobState(job) for job in plan.jobs]
     for state in states:
         if finished(state.job):
@@ -97,7 +97,7 @@ def _start(state: JobState, device: Device, *, threads: int) -> JobState:
         )  # fmt: skip
     assert process.stdin is not None
     with process.stdin as given:
-        json.dump({"cell": state.job.values, "device": device}, given)
+        json.dump({"job": state.job.model_dump(mode="json"), "device": device}, given)
     state.process, state.status, state.began = process, "running", time.monotonic()
     return state
 
@@ -119,7 +119,7 @@ def _ended(state: JobState) -> bool:
 def _record_failure(job: Job, code: int) -> None:
     lines = (job.folder / ERRORS).read_text(encoding="utf-8", errors="replace").splitlines()
     error = "\n".join(lines[-_LAST_LINES:]) or f"The process ended with {code}."
-    failure = {"cell": job.name, "command": job.command, "exit": code, "error": error}
+    failure = {"job": job.name, "command": job.command, "exit": code, "error": error}
     (job.folder / FAILURE).write_text(json.dumps(failure, indent=2) + "\n", encoding="utf-8")
 
 

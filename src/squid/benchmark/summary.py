@@ -1,36 +1,36 @@
-"""Results of single runs put together: one line per row and protocol, over its seeds."""
+"""Results of single jobs put together: one line per row and selection, over its seeds."""
 
 import json
 import statistics
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from squid.benchmark.job import Result
 from squid.config import Selection
 from squid.data.image_set import Splits
 from squid.errors import DataError
-from squid.evaluation.metrics import BEST_ACCURACY, evaluate
-from squid.evaluation.selection import SELECTION
+from squid.evaluation.metrics import BEST_ACCURACY, Metrics, evaluate
+from squid.evaluation.record import Evaluation, Result, TrivialResult, read_record
+from squid.evaluation.selection import SELECTION_NAMES
 from squid.evaluation.trivial import trivial_scores
 from squid.methods import METHODS
 
 SHOWN = ("auc", "accuracy", "f1")
-"""The measures of the paper's table, at its threshold rule."""
-TRIVIAL = "controls.json"
+"""The measures of the paper's table, at the threshold of best accuracy."""
+TRIVIAL_FILE = "trivial.json"
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A number over seeds."""
+    """A number over seeds: mean and sample standard deviation."""
 
     mean: float
     std: float | None = None
-    """None of a single one."""
+    """None for a single seed."""
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Spread":
@@ -44,95 +44,107 @@ class Spread:
 
 @dataclass(frozen=True)
 class Line:
-    """One row of a table, by one protocol. Shares are in percent."""
+    """One line of a table: a row at one selection, over its seeds. Shares are in percent."""
 
     section: str
     row: str
     selection: Selection
-    selection: str
-    seeds: tuple[int, ...]
-    ours: Mapping[str, Spread]
-    """AUC, and accuracy and F1 at the best threshold of the test images."""
-    paper: Mapping[str, Spread]
-    """What the paper reports; empty where it does not."""
-    false_alarms: Spread
-    """At the threshold from held-out healthy images."""
-    found: Spread
-    """Sensitivity at that threshold."""
-    rate: float
-    """The false alarms that threshold was measured for."""
-    late_auc_range: Spread | None
-    """Of the AUC that the protocol had over the last fifth of the epochs."""
-    restored: Spread | None
-    """DigitAnatomy: anomalous cells drawn as the digit that belongs there."""
-    scoring: Spread
-    """Seconds for an image, by all snapshots that speak."""
-    run_bytes: Spread | None
-    """Of the run folder; None where it does not hold all snapshots that speak."""
     results: tuple[Result, ...]
 
-    def over_seeds(self, *keys: str) -> Spread:
-        """A number of the results, such as `seconds`, `training`."""
-        return Spread.of(_pick(result, keys) for result in self.results)
+    @property
+    def title(self) -> str:
+        return self.results[0].title
+
+    @property
+    def selection_name(self) -> str:
+        return SELECTION_NAMES[self.selection]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(result.seed for result in self.results)
+
+    @property
+    def evaluations(self) -> list[Evaluation]:
+        return [result[self.selection] for result in self.results]
+
+    def measure(self, name: str) -> Spread:
+        """A measure at the threshold of best accuracy."""
+        return _percent(_value(one.metrics["best_accuracy"], name) for one in self.evaluations)
+
+    @property
+    def paper(self) -> Mapping[str, Spread]:
+        """The paper's numbers; empty where it has none."""
+        return published(self.results[0].recipe.data.name, self.row)
+
+    @property
+    def rate(self) -> float:
+        """The false-positive rate that the healthy threshold was measured for."""
+        return self.evaluations[0].metrics["healthy"].threshold.rate or 0.0
+
+    @property
+    def false_alarms(self) -> Spread:
+        """At the healthy threshold."""
+        metrics = (one.metrics["healthy"] for one in self.evaluations)
+        return _percent(1 - one.specificity.value for one in metrics)
+
+    @property
+    def found(self) -> Spread:
+        """Sensitivity at the healthy threshold."""
+        return _percent(one.metrics["healthy"].sensitivity.value for one in self.evaluations)
+
+    @property
+    def late_auc_range(self) -> Spread | None:
+        """Range of the AUC over the last fifth of the epochs; None without snapshots."""
+        curves = [result.curve for result in self.results if result.curve is not None]
+        ranges = [curve.late_range[self.selection] for curve in curves]
+        known = [value for value in ranges if value is not None]
+        return _percent(known) if known else None
+
+    @property
+    def restored(self) -> Spread | None:
+        """DigitAnatomy: anomalous cells reconstructed as the digit that belongs there."""
+        found = [
+            one.digits[0].restoration.anomalous
+            for one in (result["final"] for result in self.results)
+            if one.digits and one.digits[0].restoration is not None
+        ]
+        known = [share for share in found if share is not None]
+        return _percent(known) if known else None
+
+    @property
+    def scoring_seconds(self) -> Spread:
+        """For an image, by every snapshot whose score is averaged."""
+        return Spread.of(
+            result.cost.scoring_seconds * _scorings(result, self.selection)
+            for result in self.results
+        )
+
+    @property
+    def run_bytes(self) -> Spread | None:
+        """Size of the run folder; None where it does not hold what the selection needs."""
+        sizes = [r.cost.run_bytes for r in self.results if r.cost.run_bytes is not None]
+        return Spread.of(sizes) if sizes and self.selection == "final" else None
+
+    def over_seeds(self, value: Callable[[Result], float]) -> Spread:
+        return Spread.of(value(result) for result in self.results)
 
 
-@dataclass(frozen=True)
-class TrivialRow:
-    """A trivial score; shares are in percent."""
-
-    section: str
-    name: str
-    measures: Mapping[str, float]
+def _scorings(result: Result, selection: Selection) -> int:
+    """How many networks score an image."""
+    several = selection == "snapshot_mean" and result.curve is not None
+    return len(result.curve.epochs) if several and result.curve else 1
 
 
 def summarise_results(results: Sequence[Result], only: Selection | None = None) -> list[Line]:
-    """In the order of the results; `only` one protocol, or the end of training where a row has
-    no other."""
+    """In the order of the results; with `only`, that selection, or the end of training where a row
+    does not have it."""
     groups: dict[tuple[str, str, Selection], list[Result]] = {}
     for result in results:
-        wanted = only if only is not None and only in result["evaluations"] else "last"
-        for selection in result["evaluations"] if only is None else [wanted]:
-            groups.setdefault((result["section"], result["row"], selection), []).append(result)
-    return [_line(*key, members) for key, members in groups.items()]
-
-
-def _line(section: str, row: str, selection: Selection, results: list[Result]) -> Line:
-    evaluated = [result["evaluations"][selection] for result in results]
-    healthy = [_measures(one["normals"]) for one in evaluated]
-    best = [_measures(one["paper"]) for one in evaluated]
-    traces = [
-        share for result in results if (share := _late_auc_range(result, selection)) is not None
-    ]
-    sizes = [result["run_bytes"] for result in results if "run_bytes" in result]
-    drawn = [share for result in results if (share := _restored(result)) is not None]
-    return Line(
-        section=section,
-        row=row,
-        selection=SELECTION[selection],
-        seeds=tuple(result["seed"] for result in results),
-        ours={name: _percent(m[name] for m in best) for name in SHOWN},
-        paper=published(results[0]["data"], row),
-        false_alarms=_percent(1 - m["specificity"] for m in healthy),
-        found=_percent(m["sensitivity"] for m in healthy),
-        rate=evaluated[0]["normals"]["metrics"]["threshold"]["rate"],
-        late_auc_range=_percent(traces) if traces else None,
-        restored=_percent(drawn) if drawn else None,
-        scoring=Spread.of(r["seconds"]["scoring"] * _scorings(r, selection) for r in results),
-        run_bytes=Spread.of(sizes) if sizes and selection == "last" else None,
-        results=tuple(results),
-    )
-
-
-def _late_auc_range(result: Result, selection: Selection) -> float | None:
-    """None where no snapshot was taken of what speaks."""
-    trace = result["snapshots"]
-    share: float | None = trace and trace["late_auc_range"][selection]
-    return share
-
-
-def _scorings(result: Result, selection: str) -> int:
-    """Snapshots whose scores are averaged."""
-    return len(result["snapshots"]["epochs"]) if selection == "snapshots" else 1
+        offered = result.evaluations.by_selection
+        wanted = only if only is not None and only in offered else "final"
+        for selection in offered if only is None else [wanted]:
+            groups.setdefault((result.section, result.row, selection), []).append(result)
+    return [Line(*key, tuple(members)) for key, members in groups.items()]
 
 
 def published(data: str, row: str) -> dict[str, Spread]:
@@ -149,86 +161,78 @@ def _published() -> dict[str, Any]:
     return tomllib.loads(text)
 
 
-def measure_trivial(section: str, splits: Splits) -> dict[str, Any]:
-    """Of the trivial scores, all measures at the paper's rule."""
+# Trivial scores
+
+
+@dataclass(frozen=True)
+class TrivialLine:
+    """The line of a trivial score; shares are in percent."""
+
+    section: str
+    name: str
+    measures: Mapping[str, float]
+
+
+def measure_trivial(section: str, splits: Splits) -> TrivialResult:
+    """Every trivial score, at the threshold of best accuracy."""
     labels = splits.test.labels
     measured = {
-        name: evaluate(scores, labels, threshold=BEST_ACCURACY).as_dict()
+        name: evaluate(scores, labels, threshold=BEST_ACCURACY)
         for name, scores in trivial_scores(splits).items()
     }
-    return {"section": section, "fingerprint": splits.fingerprint, "controls": measured}
+    return TrivialResult(section=section, fingerprint=splits.fingerprint, trivial=measured)
 
 
-def read_trivial(measured: Mapping[str, Any]) -> list[TrivialRow]:
+def trivial_lines(result: TrivialResult) -> list[TrivialLine]:
     return [
-        TrivialRow(
-            measured["section"], name, {key: 100 * metrics[key]["value"] for key in SHOWN}
+        TrivialLine(
+            result.section, name, {measure: 100 * _value(metrics, measure) for measure in SHOWN}
         )
-        for name, metrics in measured["controls"].items()
-    ]  # fmt: skip
+        for name, metrics in result.trivial.items()
+    ]
 
 
-def read_results(paths: Iterable[Path]) -> tuple[list[Result], list[TrivialRow]]:
-    """Results, in the paper's order, and controls from JSON files or folders of them, which may
-    hold the same controls."""
+# Kept files
+
+
+def read_results(paths: Iterable[Path]) -> tuple[list[Result], list[TrivialLine]]:
+    """Results, in the order of the methods, and trivial scores, from JSON files or folders of them.
+    Several folders may hold the same trivial scores."""
     results: list[Result] = []
-    trivial: dict[tuple[str, str], TrivialRow] = {}
+    trivial: dict[tuple[str, str], TrivialLine] = {}
     for path in _files(paths):
-        found = _read(path)
-        if "controls" in found:
-            trivial |= {(one.section, one.name): one for one in read_trivial(found)}
+        if "trivial" in _keys(path):
+            lines = trivial_lines(read_record(TrivialResult, path))
+            trivial |= {(one.section, one.name): one for one in lines}
         else:
-            results.append(found)
+            results.append(read_record(Result, path))
     order = {name: place for place, name in enumerate(METHODS)}
-    results.sort(key=lambda r: (r["section"], order.get(r["row"], len(order)), r["row"], r["seed"]))
+    results.sort(key=lambda r: (r.section, order.get(r.row, len(order)), r.row, r.seed))
     if not results:
         raise DataError("No result was given; name result JSON files or folders that hold some.")
     return results, list(trivial.values())
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
-    """Of folders, the results only: other JSON files may lie there too."""
+    """A folder may hold other JSON files, which are passed over."""
     for path in paths:
         if path.is_dir():
-            yield from sorted(p for p in path.rglob("*.json") if _is_result(_parsed(p)))
+            yield from sorted(p for p in path.rglob("*.json") if "section" in _keys(p))
         else:
             yield path
 
 
-def _read(path: Path) -> Result:
-    found: Result = _parsed(path)
-    if not _is_result(found):
-        raise DataError(f"{path} is no result of a benchmark.")
-    return found
-
-
-def _parsed(path: Path) -> Any:
+def _keys(path: Path) -> set[str]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise DataError(f"{path} cannot be read as JSON.") from None
+    return set(found) if isinstance(found, dict) else set()
 
 
-def _is_result(found: Any) -> bool:
-    return isinstance(found, dict) and found.keys() >= {"section", "fingerprint"}
-
-
-def _measures(evaluated: Mapping[str, Any]) -> dict[str, float]:
-    metrics = evaluated["metrics"]
-    return {name: metrics[name]["value"] for name in (*SHOWN, "specificity", "sensitivity")}
-
-
-def _restored(result: Result) -> float | None:
-    clean = result["digits"][0]["restoration"] if result["digits"] else None
-    return clean["anomalous"] if clean else None
+def _value(metrics: Metrics, name: str) -> float:
+    return float(getattr(metrics, name).value)
 
 
 def _percent(shares: Iterable[float]) -> Spread:
     return Spread.of(100 * share for share in shares)
-
-
-def _pick(result: Result, keys: Sequence[str]) -> float:
-    value: Any = result
-    for key in keys:
-        value = value[key]
-    return float(value)

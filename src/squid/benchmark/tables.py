@@ -1,4 +1,4 @@
-"""A benchmark's table as Markdown, CSV, JSON and HTML, with the paper's numbers beside ours."""
+"""A benchmark's table as Markdown, CSV, JSON and HTML, with the paper's numbers next to ours."""
 
 import csv
 import json
@@ -8,51 +8,28 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from squid.benchmark.auc_curves import auc_curves
-from squid.benchmark.job import Result
-from squid.benchmark.summary import SHOWN, Line, Spread, TrivialRow
+from squid.benchmark.figures import auc_curves
+from squid.benchmark.summary import SHOWN, Line, Spread, TrivialLine
+from squid.evaluation.record import Result
 from squid.report.page import Html, figure, join, note, page, section, table, tag
 from squid.report.style import Chart
 
-NAMES = {
-    "auto_encoder": "Auto-Encoder",
-    "vae": "VAE",
-    "ganomaly": "Ganomaly",
-    "f_anogan": "f-AnoGAN",
-    "memae": "MemAE",
-    "mnad": "MNAD",
-    "salad": "SALAD-style",
-    "cutpaste": "CutPaste",
-    "panda": "PANDA",
-    "mkd": "M-KD",
-    "if2d": "IF 2D",
-    "padim": "PaDiM",
-    "igd": "IGD",
-    "patch_memae": "Patch-MemAE",
-    "squid": "SQUID",
-    "reference": "SQUID, the authors' setting",
-    "reference_1000": "SQUID, the authors' setting, 1000 epochs",
-    "ours": "SQUID, our setting",
-    "one": "SQUID, our setting, one training",
-    "ours_1000": "SQUID, one training of 1000 epochs, not settled",
-}
-"""As the paper writes them; a row of another name keeps it."""
-TITLES = {"auc": "AUC", "accuracy": "Acc", "f1": "F1"}
-COST = "What it takes: means over seeds, other trainings perhaps beside it on the same device."
+MEASURE_TITLES = {"auc": "AUC", "accuracy": "Acc", "f1": "F1"}
+COST = "Cost: means over seeds; other trainings may have run on the same device at the same time."
 
 
 class BenchmarkTable:
-    """Lines and controls, in every form."""
+    """Lines and trivial scores, in every form."""
 
     def __init__(
         self,
         title: str,
         lines: Sequence[Line],
-        trivial: Sequence[TrivialRow] = (),
+        trivial: Sequence[TrivialLine] = (),
         failures: Sequence[tuple[str, str]] = (),
         charts: Sequence[Chart] = (),
     ) -> None:
-        """`failures` are names of cells with what went wrong."""
+        """`failures` are names of jobs with what went wrong."""
         self.title = title or "Benchmark"
         self.lines, self.trivial = lines, trivial
         self.failures, self.charts = failures, charts
@@ -74,17 +51,17 @@ class BenchmarkTable:
     @cached_property
     def auc_curves(self) -> dict[str, Chart]:
         """By section: how steady its rows were, where snapshots were taken."""
-        drawn = {name: auc_curves(name, self._results(name)) for name in self.sections}
-        return {name: chart for name, chart in drawn.items() if chart is not None}
+        charts = {name: auc_curves(name, self._results(name)) for name in self.sections}
+        return {name: chart for name, chart in charts.items() if chart is not None}
 
     def _results(self, name: str) -> dict[str, tuple[Result, ...]]:
-        """Of each row, by its name in the tables; its protocols share them."""
+        """The results of each row by its title; the row's selections share them."""
         lines, _ = self._of(name)
-        return {NAMES.get(line.row, line.row): line.results for line in lines}
+        return {line.title: line.results for line in lines}
 
-    def _of(self, name: str) -> tuple[list[Line], list[TrivialRow]]:
+    def _of(self, name: str) -> tuple[list[Line], list[TrivialLine]]:
         lines = [line for line in self.lines if line.section == name]
-        return lines, [control for control in self.trivial if control.section == name]
+        return lines, [one for one in self.trivial if one.section == name]
 
     # Text
 
@@ -95,7 +72,7 @@ class BenchmarkTable:
             parts += [f"## {name}", self.detection(name), caption(lines)]
             parts += [_markdown(cost(lines)), COST]
         if self.failures:
-            parts += ["## Failed", *(f"- {job}: {_one_line(why)}" for job, why in self.failures)]
+            parts += ["## Failed", *(f"- {job}: {_last_line(why)}" for job, why in self.failures)]
         return "\n\n".join(parts) + "\n"
 
     def detection(self, name: str) -> str:
@@ -111,14 +88,14 @@ class BenchmarkTable:
         return file.getvalue()
 
     def records(self) -> list[dict[str, Any]]:
-        """Plain numbers, one record per line and per control."""
+        """Plain numbers, one record per line and per trivial score."""
         return [*map(_record, self.lines), *map(_trivial_record, self.trivial)]
 
     def json(self) -> str:
         values = {
             "title": self.title,
             "rows": self.records(),
-            "failures": [{"cell": job, "error": why} for job, why in self.failures],
+            "failures": [{"job": job, "error": why} for job, why in self.failures],
         }
         return json.dumps(values, indent=2) + "\n"
 
@@ -128,13 +105,13 @@ class BenchmarkTable:
         parts: list[Html] = [tag("h1", self.title)]
         for name in self.sections:
             lines, trivial = self._of(name)
-            found, spent = detection(lines, trivial), cost(lines)
-            tables = table(*found, caption=caption(lines)), table(*spent, caption=COST)
-            drawn = [figure(self.auc_curves[name])] if name in self.auc_curves else []
-            parts.append(section(name, *tables, *drawn))
-        parts += [section("What they draw", figure(chart)) for chart in self.charts]
+            detected, spent = detection(lines, trivial), cost(lines)
+            tables = table(*detected, caption=caption(lines)), table(*spent, caption=COST)
+            curves = [figure(self.auc_curves[name])] if name in self.auc_curves else []
+            parts.append(section(name, *tables, *curves))
+        parts += [section("Reconstructions", figure(chart)) for chart in self.charts]
         if self.failures:
-            failed = [note(f"{job}: {_one_line(why)}") for job, why in self.failures]
+            failed = [note(f"{job}: {_last_line(why)}") for job, why in self.failures]
             parts.append(section("Failed", join(failed)))
         return page(f"{self.title} · SQUID", *parts)
 
@@ -145,12 +122,13 @@ Table = tuple[Cells, list[Cells]]
 Column = Callable[[Line], str]
 
 
-def detection(lines: Sequence[Line], trivial: Sequence[TrivialRow]) -> Table:
-    """How well each row detects, the paper's numbers beside it. Columns that no line can fill are
+def detection(lines: Sequence[Line], trivial: Sequence[TrivialLine]) -> Table:
+    """How well each row detects, next to the paper's numbers. Columns that no line can fill are
     left out."""
-    columns: dict[str, Column] = {**_WHO}
+    columns: dict[str, Column] = {**_IDENTITY}
     for name in SHOWN:
-        columns |= {TITLES[name]: _ours(name), f"{TITLES[name]}, paper": _paper(name)}
+        columns[MEASURE_TITLES[name]] = _ours(name)
+        columns[f"{MEASURE_TITLES[name]}, paper"] = _paper(name)
     columns["False alarms"] = lambda line: f"{line.false_alarms:.1f}"
     columns["Found"] = lambda line: f"{line.found:.1f}"
     if any(line.late_auc_range for line in lines):
@@ -158,16 +136,16 @@ def detection(lines: Sequence[Line], trivial: Sequence[TrivialRow]) -> Table:
     if any(line.restored for line in lines):
         columns["Restored"] = lambda line: _or_dash(line.restored)
     header, rows = _filled(columns, lines)
-    for trivial_row in trivial:
-        measures = [text for name in SHOWN for text in (f"{trivial_row.measures[name]:.1f}", "")]
-        start = (f"control: {trivial_row.name}", *[""] * (len(_WHO) - 1), *measures)
+    for one in trivial:
+        measures = [text for name in SHOWN for text in (f"{one.measures[name]:.1f}", "")]
+        start = (f"trivial: {one.name}", *[""] * (len(_IDENTITY) - 1), *measures)
         rows.append(start + ("",) * (len(header) - len(start)))
     return header, rows
 
 
 def cost(lines: Sequence[Line]) -> Table:
     """What each row takes."""
-    return _filled({**_WHO, **_COSTS}, lines)
+    return _filled({**_IDENTITY, **_COSTS}, lines)
 
 
 def _filled(columns: Mapping[str, Column], lines: Sequence[Line]) -> Table:
@@ -175,21 +153,22 @@ def _filled(columns: Mapping[str, Column], lines: Sequence[Line]) -> Table:
 
 
 def caption(lines: Sequence[Line]) -> str:
-    seeds = sorted({seed for line in lines for seed in line.seeds})
-    devices = sorted({result["device"] for line in lines for result in line.results})
-    commits = sorted({str(result["commit"]) for line in lines for result in line.results})
+    results = [result for line in lines for result in line.results]
+    seeds = sorted({result.seed for result in results})
+    devices = sorted({result.provenance.device for result in results})
+    commits = sorted({str(result.provenance.commit) for result in results})
     return (
-        "Percent, mean ± standard deviation over seeds "
-        f"({', '.join(map(str, seeds))}). Accuracy and F1 are at the best threshold of the test "
-        "images themselves (the paper's rule, optimistic); false alarms and found at the threshold "
-        f"for {lines[0].rate:.0%} false alarms on held-out healthy images. Selection says which "
-        "epochs speak and whether labels chose them. Controls are trivial scores of the same "
-        f"images. Device: {', '.join(devices)}; commit {', '.join(commits)}."
+        "Percent, mean ± sample standard deviation over seeds "
+        f"({', '.join(map(str, seeds))}). Accuracy and F1 are at the threshold of best accuracy on "
+        "the test images themselves (as in the paper, optimistic); false alarms and found at the "
+        f"threshold for {lines[0].rate:.0%} false alarms on held-out healthy images. Selection "
+        "says which epochs give the scores and whether labels chose them. Trivial scores are of "
+        f"the same images. Device: {', '.join(devices)}; commit {', '.join(commits)}."
     )
 
 
 def _ours(name: str) -> Column:
-    return lambda line: f"{line.ours[name]:.1f}"
+    return lambda line: f"{line.measure(name):.1f}"
 
 
 def _paper(name: str) -> Column:
@@ -197,30 +176,34 @@ def _paper(name: str) -> Column:
 
 
 def _steps(line: Line) -> str:
-    steps = line.results[0]["steps"]
-    return f"{steps['run']:,} / {steps['published']:,}" if steps["published"] else "closed form"
+    spent = line.results[0].cost
+    if not spent.published_steps:
+        return "closed form"
+    return f"{spent.steps:,} / {spent.published_steps:,}"
 
 
 def _or_dash(spread: Spread | None) -> str:
     return "-" if spread is None else f"{spread:.1f}"
 
 
-_WHO: dict[str, Column] = {
-    "Method": lambda line: NAMES.get(line.row, line.row),
-    "Selection": lambda line: line.selection,
+_IDENTITY: dict[str, Column] = {
+    "Method": lambda line: line.title,
+    "Selection": lambda line: line.selection_name,
     "Seeds": lambda line: str(len(line.seeds)),
 }
 _COSTS: dict[str, Column] = {
-    "Image (px)": lambda line: str(line.results[0]["recipe"]["method"]["size"]),
+    "Image (px)": lambda line: str(line.results[0].recipe.method.size),
     "Steps run / published": _steps,
-    "Training (s)": lambda line: f"{line.over_seeds('seconds', 'training').mean:.0f}",
-    "Scoring (ms)": lambda line: f"{1000 * line.scoring.mean:.2f}",
-    "Parameters (M)": lambda line: f"{line.over_seeds('parameters').mean / 1e6:.1f}",
+    "Training (s)": lambda line: f"{line.over_seeds(lambda r: r.cost.training_seconds).mean:.0f}",
+    "Scoring (ms)": lambda line: f"{1000 * line.scoring_seconds.mean:.2f}",
+    "Parameters (M)": lambda line: f"{line.over_seeds(lambda r: r.cost.parameters).mean / 1e6:.1f}",
     "Run folder (MB)": lambda line: (
         "-" if line.run_bytes is None else f"{line.run_bytes.mean / 1e6:.0f}"
     ),
-    "Peak memory (GB)": lambda line: f"{line.over_seeds('peak_bytes').mean / 1e9:.2f}",
-    "Backbone": lambda line: line.results[0]["backbone"] or "-",
+    "Peak memory (GB)": lambda line: (
+        f"{line.over_seeds(lambda r: r.cost.peak_bytes).mean / 1e9:.2f}"
+    ),
+    "Backbone": lambda line: line.results[0].cost.backbone or "-",
 }
 
 
@@ -236,7 +219,6 @@ def _record(line: Line) -> dict[str, Any]:
         "data": line.section,
         "row": line.row,
         "selection": line.selection,
-        "selection": line.selection,
         "seeds": len(line.seeds),
         **{key: value for name in SHOWN for key, value in _both(name, line).items()},
         "false_alarms": line.false_alarms.mean,
@@ -245,21 +227,21 @@ def _record(line: Line) -> dict[str, Any]:
         "sensitivity_std": line.found.std,
         "late_auc_range": line.late_auc_range and line.late_auc_range.mean,
         "restored": line.restored and line.restored.mean,
-        "steps_run": first["steps"]["run"],
-        "steps_published": first["steps"]["published"],
-        "training_seconds": line.over_seeds("seconds", "training").mean,
-        "scoring_seconds": line.scoring.mean,
-        "parameters": first["parameters"],
+        "steps_run": first.cost.steps,
+        "steps_published": first.cost.published_steps,
+        "training_seconds": line.over_seeds(lambda r: r.cost.training_seconds).mean,
+        "scoring_seconds": line.scoring_seconds.mean,
+        "parameters": first.cost.parameters,
         "run_bytes": line.run_bytes and line.run_bytes.mean,
-        "peak_bytes": line.over_seeds("peak_bytes").mean,
-        "backbone": first["backbone"],
-        "device": first["device"],
-        "commit": first["commit"],
+        "peak_bytes": line.over_seeds(lambda r: r.cost.peak_bytes).mean,
+        "backbone": first.cost.backbone,
+        "device": first.provenance.device,
+        "commit": first.provenance.commit,
     }
 
 
 def _both(name: str, line: Line) -> dict[str, float | None]:
-    ours, paper = line.ours[name], line.paper.get(name)
+    ours, paper = line.measure(name), line.paper.get(name)
     return {
         name: ours.mean,
         f"{name}_std": ours.std,
@@ -268,10 +250,9 @@ def _both(name: str, line: Line) -> dict[str, float | None]:
     }
 
 
-def _trivial_record(control: TrivialRow) -> dict[str, Any]:
-    start = {"data": control.section, "row": control.name, "selection": "control"}
-    return {**start, **trivial_row.measures}
+def _trivial_record(one: TrivialLine) -> dict[str, Any]:
+    return {"data": one.section, "row": one.name, "selection": "trivial", **one.measures}
 
 
-def _one_line(text: str) -> str:
+def _last_line(text: str) -> str:
     return text.strip().splitlines()[-1] if text.strip() else "?"

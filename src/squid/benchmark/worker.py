@@ -1,6 +1,6 @@
-"""`python -m squid.benchmark.worker` runs the cell it reads from its standard input.
+"""`python -m squid.benchmark.worker` runs the job it reads from its standard input.
 
-Each cell has a process of its own: one that fails, or takes the GPU down with it, stops no other.
+Each job has a process of its own: one that fails, or takes the GPU down with it, stops no other.
 """
 
 import json
@@ -10,6 +10,7 @@ import time
 
 from squid.benchmark.job import run_job
 from squid.benchmark.plan import Job
+from squid.config import parse
 from squid.errors import SquidError
 from squid.train import Epoch, Monitor
 
@@ -36,7 +37,7 @@ def main() -> int:
     given = json.load(sys.stdin)
     logging.basicConfig(format="%(message)s", stream=sys.stdout)
     try:
-        run_job(Job.revived(given["cell"]), device=given["device"], monitor=ProgressLines())
+        run_job(parse(Job, given["job"], "the job"), device=given["device"], monitor=ProgressLines())
     except SquidError as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -19,7 +19,7 @@ MARKS: dict[Status, str] = {
 
 
 class LiveTable:
-    """Redraws where every cell is; on what is no terminal, only at the end."""
+    """Shows how far every job is; without a terminal only at the end."""
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, auto_refresh=False)
@@ -45,6 +45,6 @@ def state_table(states: Sequence[JobState]) -> Table:
             MARKS[state.status],
             "" if state.auc is None else f"{100 * state.auc:.1f}",
             f"{state.seconds:.0f}" if state.began else "",
-            escape(state.words),
+            escape(state.note),
         )
     return table

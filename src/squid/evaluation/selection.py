@@ -1,4 +1,4 @@
-"""How a training becomes one score per image: which of its snapshots speak, and who chose them."""
+"""Which weights give the scores of a training: its end, one epoch, or all snapshots."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,48 +14,52 @@ Array = NDArray[np.float64]
 Snapshots = Mapping[str, NDArray[np.generic]]
 """`epochs` (s,), and the standardised scores `validation` (s, n) and `test` (s, m)."""
 
-SELECTION: dict[Selection, str] = {
-    "last": "end of training, no label",
-    "paper": "epoch by labels (the paper's)",
-    "snapshots": "mean of snapshots, no label",
+SELECTION_NAMES: dict[Selection, str] = {
+    "final": "end of training, no label",
+    "best_epoch": "epoch by labels (the paper's)",
+    "snapshot_mean": "mean of snapshots, no label",
 }
-"""Each protocol's selection rule, as tables print it."""
+"""As tables print them."""
 TOLERANCE = 0.005
 """The authors keep the latest epoch whose validation AUC is at most this far below the best."""
 
 
 @dataclass(frozen=True)
-class SelectedScores:
-    """The scores by which a protocol judges a training."""
+class Selected:
+    """The scores of one selection, with its threshold from healthy validation images."""
 
-    validation: Array
     test: Array
+    threshold: float
     epoch: int | None = None
-    """None where several epochs speak."""
+    """None where no single epoch gives the scores."""
 
 
-def select_scores(
-    snapshots: Snapshots, validation_labels: NDArray[np.int64]
-) -> dict[Selection, SelectedScores]:
-    """One reading by each protocol. No protocol sees a label of the test images."""
+def select(
+    snapshots: Snapshots, validation_labels: NDArray[np.int64], rate: float
+) -> dict[Selection, Selected]:
+    """The selections that snapshots offer. None of them sees a label of the test images, and only
+    `best_epoch` sees labels of validation images."""
     validation, test = (np.asarray(snapshots[name], np.float64) for name in ("validation", "test"))
-    epochs = [int(epoch) for epoch in snapshots["epochs"]]
     chosen = pick_snapshot(snapshot_aucs(validation, validation_labels))
+    normal = validation_labels == 0
     return {
-        "last": SelectedScores(validation[-1], test[-1], epochs[-1]),
-        "paper": SelectedScores(validation[chosen], test[chosen], epochs[chosen]),
-        "snapshots": SelectedScores(validation.mean(axis=0), test.mean(axis=0)),
+        "best_epoch": Selected(
+            test[chosen],
+            _healthy_threshold(validation[chosen, normal], rate),
+            int(snapshots["epochs"][chosen]),
+        ),
+        "snapshot_mean": Selected(
+            test.mean(axis=0), _healthy_threshold(validation.mean(axis=0)[normal], rate)
+        ),
     }
 
 
-def healthy_threshold(selected: SelectedScores, labels: NDArray[np.int64], rate: float) -> float:
-    """From the healthy images of the validation split."""
-    healthy = selected.validation[labels == 0]
+def _healthy_threshold(healthy: Array, rate: float) -> float:
     return calibrate(healthy, healthy, [rate]).threshold(rate)
 
 
 def pick_snapshot(aucs: Sequence[float], tolerance: float = TOLERANCE) -> int:
-    """The authors' rule: the latest place within `tolerance` of the best AUC up to then."""
+    """The authors' choice: the latest place within `tolerance` of the best AUC up to then."""
     best = np.maximum.accumulate(aucs)
     near = np.asarray(aucs) >= best - tolerance - 1e-12  # a difference of exactly it counts
     return int(np.flatnonzero(near)[-1])
@@ -67,13 +71,13 @@ def snapshot_aucs(scores: Array, labels: NDArray[np.int64]) -> list[float]:
 
 
 def running_means(scores: Array) -> Array:
-    """(s, n): what the mean over snapshots was at each of them."""
+    """(s, n): the mean over the snapshots up to each of them."""
     counts = np.arange(1, len(scores) + 1)[:, None]
     means: Array = np.cumsum(scores, axis=0) / counts
     return means
 
 
 def late_auc_range(epochs: Sequence[int], aucs: Sequence[float], share: float = 0.2) -> float:
-    """How far apart the AUCs lie that are read in the last `share` of the epochs."""
+    """Largest difference between the AUCs of the last `share` of the epochs."""
     late = np.asarray(aucs)[np.asarray(epochs) > (1 - share) * max(epochs)]
     return float(late.max() - late.min())

@@ -1,0 +1,130 @@
+"""From a detector and a test split to the typed record of how well it detects."""
+
+from functools import partial
+from pathlib import Path
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from squid.config import Device, Selection
+from squid.data.image_set import ImageSet, Splits
+from squid.detector import Detector
+from squid.errors import DataError
+from squid.evaluation.digits import DigitMeasures, measure_digits, train_reader
+from squid.evaluation.metrics import BEST_ACCURACY, GroupAuc, evaluate, healthy, per_group_auc
+from squid.evaluation.record import Evaluation, Evaluations, TestImages, read_record
+from squid.evaluation.selection import Selected, Snapshots, select
+from squid.run import Run
+
+NOISE = 0.1
+"""Standard deviation of the noise under which DigitAnatomy is measured a second time."""
+
+
+def evaluate_run(
+    out: Path | str,
+    *,
+    device: Device = "auto",
+    settings: Sequence[str] = (),
+    splits: Splits | None = None,
+) -> Evaluations:
+    """Evaluate a run on the test split of its recipe, and keep the record in the run folder.
+
+    With `settings` other data is scored (another hospital, another variant of DigitAnatomy), and
+    nothing is written. `splits` are the images, where they are read already.
+    """
+    run = Run.open(out)
+    detector = Detector.load(out, device=device)
+    recipe = run.recipe.with_settings(settings) if settings else run.recipe
+    splits = splits or recipe.data.load(recipe.method.size)
+    if settings:
+        return evaluate_detector(detector, splits, data=recipe.data.name)
+    _refuse_other_data(run, splits)
+    evaluations = evaluate_detector(detector, splits, snapshots=run.snapshots)
+    save_evaluations(run, evaluations)
+    return evaluations
+
+
+def save_evaluations(run: Run, evaluations: Evaluations) -> None:
+    """Keep the record as `metrics.json` in the run folder."""
+    run.save_metrics(evaluations.model_dump(mode="json"))
+
+
+def read_evaluations(run: Run) -> Evaluations | None:
+    """The record in the run folder; None where the run is not evaluated yet."""
+    path = run.path / "metrics.json"
+    return read_record(Evaluations, path) if path.is_file() else None
+
+
+def evaluate_detector(
+    detector: Detector,
+    splits: Splits,
+    *,
+    snapshots: Snapshots | None = None,
+    data: str | None = None,
+) -> Evaluations:
+    """Every selection on the test split, at both kinds of threshold."""
+    if not len(splits.test):
+        raise DataError("The data has no test images; give its recipe a test split.")
+    recipe = detector.recipe
+    rate = recipe.false_positive_rate
+    final = detector.score(splits.test.pixels)
+    selected: dict[Selection, Selected] = {
+        "final": Selected(final, detector.calibration.threshold(rate))
+    }
+    if snapshots:
+        selected |= select(snapshots, splits.validation.labels, rate)
+    by_selection = {
+        name: _evaluation(name, one, splits.test, rate) for name, one in selected.items()
+    }
+    if splits.test.cells is not None:
+        digits = _digit_measures(detector, splits)
+        by_selection["final"] = by_selection["final"].model_copy(update={"digits": digits})
+    return Evaluations(
+        method=recipe.method.name,
+        data=data or recipe.data.name,
+        seed=recipe.seed,
+        fingerprint=splits.fingerprint,
+        images=TestImages.of(splits.test),
+        by_selection=by_selection,
+    )
+
+
+def _evaluation(
+    name: Selection, selected: Selected, images: ImageSet, rate: float
+) -> Evaluation:
+    measure = partial(evaluate, selected.test, images.labels)
+    return Evaluation(
+        selection=name,
+        epoch=selected.epoch,
+        metrics={
+            "healthy": measure(threshold=healthy(selected.threshold, rate)),
+            "best_accuracy": measure(threshold=BEST_ACCURACY),
+        },
+        findings=_finding_aucs(selected.test, images),
+        scores=tuple(selected.test.tolist()),
+    )
+
+
+def _finding_aucs(scores: NDArray[np.float64], images: ImageSet) -> dict[str, GroupAuc]:
+    return {} if images.findings is None else per_group_auc(scores, images.labels, images.findings)
+
+
+def _digit_measures(detector: Detector, splits: Splits) -> tuple[DigitMeasures, ...]:
+    """The place and kind of every anomaly of DigitAnatomy are known, so more can be measured."""
+    reader = train_reader(splits.train)
+    measure = partial(
+        measure_digits, detector.method, splits, device=detector.device, reader=reader
+    )
+    with torch.no_grad():
+        return tuple(measure(noise=std) for std in (0.0, NOISE))
+
+
+def _refuse_other_data(run: Run, splits: Splits) -> None:
+    trained_on = run.environment.get("data")
+    if trained_on not in (None, splits.fingerprint):
+        raise DataError(
+            f"The data of {run.path} changed since its training (fingerprint {splits.fingerprint}, "
+            f"then {trained_on}); restore it or train again."
+        )

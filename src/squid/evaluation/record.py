@@ -1,0 +1,173 @@
+"""What an evaluation and a benchmark job leave: typed records, whose JSON dumps are `metrics.json`
+of a run folder and `result.json` of a job."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import SerializeAsAny, ValidationError
+
+from squid.config import Config, Selection, ThresholdKind
+from squid.data.image_set import ANOMALOUS, ImageSet
+from squid.errors import DataError
+from squid.evaluation.digits import DigitMeasures
+from squid.evaluation.metrics import GroupAuc, Metrics
+from squid.recipe import Recipe
+
+R = TypeVar("R", bound=Config)
+
+
+class TestImages(Config):
+    """The evaluated images, one entry each in the same order."""
+
+    __test__ = False  # for pytest, which collects classes of such names
+
+    name: tuple[str, ...]
+    label: tuple[int, ...]
+    finding: tuple[str, ...]
+    """'|'-joined; '' where nothing is known."""
+
+    @classmethod
+    def of(cls, images: ImageSet) -> "TestImages":
+        findings = images.findings or ("",) * len(images)
+        return cls(name=images.names, label=tuple(images.labels.tolist()), finding=findings)
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        return np.array(self.label, dtype=np.int64)
+
+    def truth(self, place: int) -> str:
+        """What an image is known to show."""
+        if self.label[place] != ANOMALOUS:
+            return "normal"
+        return self.finding[place].replace("|", ", ") or "anomalous"
+
+
+class Evaluation(Config):
+    """How well the scores of one selection tell anomalous from normal images."""
+
+    selection: Selection
+    epoch: int | None = None
+    """The one that `best_epoch` chose; None where no single epoch gives the scores."""
+    metrics: Mapping[ThresholdKind, Metrics]
+    """By the kind of threshold; AUC and average precision do not depend on it."""
+    findings: Mapping[str, GroupAuc] = {}
+    """AUC of each finding that has enough images."""
+    digits: tuple[DigitMeasures, ...] = ()
+    """DigitAnatomy: without and with noise."""
+    scores: tuple[float, ...]
+    """One per image."""
+
+    @property
+    def auc(self) -> float:
+        return self.metrics["best_accuracy"].auc.value
+
+    @property
+    def array(self) -> NDArray[np.float64]:
+        """(n,) scores."""
+        return np.array(self.scores, dtype=np.float64)
+
+
+class Evaluations(Config):
+    """Every selection that a run offers, on one set of images."""
+
+    method: str
+    data: str
+    seed: int
+    fingerprint: str
+    images: TestImages
+    by_selection: Mapping[Selection, Evaluation]
+
+    @property
+    def final(self) -> Evaluation:
+        """That of the weights at the end of training, which every run has."""
+        return self.by_selection["final"]
+
+
+class Provenance(Config):
+    """What a number needs beside it to be repeated."""
+
+    command: str
+    version: str
+    commit: str | None
+    torch: str
+    device: str
+
+
+class Cost(Config):
+    """What a training and its scores take."""
+
+    steps: int
+    """Training steps of all stages; 0 for a method fitted in closed form."""
+    published_steps: int
+    """The same at the method's default schedule."""
+    training_seconds: float
+    scoring_seconds: float
+    """Per image."""
+    total_seconds: float
+    parameters: int
+    """Of what scoring needs."""
+    run_bytes: int | None
+    """Size of the run folder; None in results from before it was measured."""
+    peak_bytes: int
+    """Of the GPU where there is one, else of the process."""
+    backbone: str | None = None
+    """What gives pretrained features."""
+
+
+class AucCurve(Config):
+    """The test AUC over the snapshots of a training: to see how steady it is, never to choose by."""
+
+    epochs: tuple[int, ...]
+    auc: tuple[float, ...]
+    """Of each snapshot alone."""
+    mean_auc: tuple[float, ...]
+    """Of the mean over all snapshots up to it."""
+    late_range: Mapping[Selection, float | None]
+    """Largest difference of AUCs over the last fifth of the epochs; None where the selection is
+    none of the snapshots."""
+
+
+class Result(Config):
+    """One row and seed of a benchmark."""
+
+    section: str
+    row: str
+    title: str
+    """The row's name in tables."""
+    recipe: SerializeAsAny[Recipe]
+    provenance: Provenance
+    cost: Cost
+    evaluations: Evaluations
+    curve: AucCurve | None = None
+    """None where no snapshot was taken."""
+
+    @property
+    def seed(self) -> int:
+        return self.recipe.seed
+
+    def __getitem__(self, selection: Selection) -> Evaluation:
+        return self.evaluations.by_selection[selection]
+
+
+class TrivialResult(Config):
+    """Trivial scores of a section's test images, at the threshold of best accuracy."""
+
+    section: str
+    fingerprint: str
+    trivial: Mapping[str, Metrics]
+
+
+def read_record(kind: type[R], path: Path) -> R:
+    """A record from its JSON file; one sentence says what is wrong with another file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return kind.model_validate_json(text)
+    except (OSError, UnicodeDecodeError):
+        raise DataError(f"{path} cannot be read.") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "its content"
+        raise DataError(f"{path} is no {kind.__name__}: {place} does not fit.") from None
