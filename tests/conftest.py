@@ -8,20 +8,23 @@ from pathlib import Path
 import pytest
 import torch
 
+from squid.places import data_folder
+
 torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
 def shared() -> Callable[..., Path]:
     """shared("golden", "windows.npz"): a file or folder of the reference material, which is kept
-    outside the project."""
+    outside the project. What is in "data" is looked for in the data folder (SQUID_DATA)."""
     default = Path(__file__).resolve().parents[2] / "shared"
     root = Path(os.environ.get("SQUID_SHARED", default))
+    data = data_folder()
 
-    def find(*names: str) -> Path:
-        path = root.joinpath(*names)
+    def find(kind: str, *names: str) -> Path:
+        path = (data if kind == "data" else root / kind).joinpath(*names)
         if not path.exists():
-            pytest.skip(f"no reference material at {path} (set SQUID_SHARED)")
+            pytest.skip(f"no reference material at {path} (set SQUID_SHARED or SQUID_DATA)")
         return path
 
     return find

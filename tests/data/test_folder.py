@@ -138,7 +138,7 @@ def test_a_test_set_without_known_anomalies_is_told(tmp_path: Path) -> None:
 def test_empty_and_missing_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="There is no image"):
         counts(tmp_path)
-    with pytest.raises(DataError, match="There is no folder"):
+    with pytest.raises(DataError, match="There is no folder or file"):
         counts(tmp_path / "absent")
     write(tmp_path, "one.png")
     with pytest.raises(DataError, match="at least 2"):

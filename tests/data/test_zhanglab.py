@@ -91,5 +91,5 @@ def test_kaggle_folders_in_any_case_and_val_joins_train(tmp_path: Path) -> None:
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="neither the npz files"):
         ZhangLab(root=tmp_path).load(16)
-    with pytest.raises(DataError, match="no folder"):
+    with pytest.raises(DataError, match="no folder or file"):
         ZhangLab(root=tmp_path / "absent").load(16)

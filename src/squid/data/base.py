@@ -1,6 +1,8 @@
 """What every dataset's settings have in common."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar, Self
 
 import numpy as np
 from pydantic import Field
@@ -8,6 +10,7 @@ from pydantic import Field
 from squid.config import Config
 from squid.data.image_set import ImageSet, Splits, join
 from squid.errors import DataError
+from squid.places import data_candidates, data_folder, missing
 
 Progress = Callable[[int, int], None]
 """Told how many files of how many are read."""
@@ -25,6 +28,10 @@ class DataConfig(Config):
     def load(self, size: int, progress: Progress | None = None) -> Splits:
         """The images, gray and `size` pixels square."""
         raise NotImplementedError
+
+    def resolved(self) -> Self:
+        """A copy with absolute paths: it reads the same files from every working directory."""
+        return self
 
     def rng(self, *stream: int) -> np.random.Generator:
         """Random numbers of this seed; each `stream` has its own."""
@@ -50,3 +57,35 @@ class DataConfig(Config):
             return normals
         chosen = self.contaminants(len(normals), 0 if anomalous is None else len(anomalous))
         return normals if anomalous is None else join(normals, anomalous.select(chosen))
+
+
+class FileDataConfig(DataConfig):
+    """A dataset that is read from files."""
+
+    folders: ClassVar[tuple[str, ...]] = ()
+    """Names that its folder can have in the data folder; the first one found is taken."""
+
+    root: Path | None = None
+    """Its folder. A relative path is taken from the working directory, then from the data folder
+    (`SQUID_DATA`); unset, it is looked for in the data folder under its usual names."""
+
+    def find_root(self) -> Path:
+        """The folder or file of the dataset, absolute."""
+        if self.root is None:
+            what, candidates = f"{self.name} data", [data_folder() / name for name in self.folders]
+        else:
+            what, candidates = f"folder or file {self.root}", data_candidates(self.root)
+        found = next((path for path in candidates if path.exists()), None)
+        if found is None:
+            raise DataError(missing(what, candidates))
+        return found
+
+    def find_folder(self) -> Path:
+        """The same where only a folder will do."""
+        root = self.find_root()
+        if not root.is_dir():
+            raise DataError(f"{root} is not a folder.")
+        return root
+
+    def resolved(self) -> Self:
+        return self.model_copy(update={"root": self.find_root()})

@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from squid.data.base import DataConfig, Progress
-from squid.data.files import Listing, Unreadable, existing_folder, read_splits, subfolders
+from squid.data.base import FileDataConfig, Progress
+from squid.data.files import Listing, Unreadable, read_splits, subfolders
 from squid.data.image_set import ANOMALOUS, NORMAL, Splits
 from squid.errors import DataError
 
@@ -35,11 +35,13 @@ FINDINGS = (
 POSITIVE, UNCERTAIN = 1.0, -1.0
 
 
-class CheXpert(DataConfig):
+class CheXpert(FileDataConfig):
     """CheXpert PA frontal images (paper, sec. 4.2)."""
 
+    folders = ("chexpert", "CheXpert-v1.0-small", "CheXpert-v1.0")
+
     name: Literal["chexpert"] = "chexpert"
-    root: Path
+    root: Path | None = None
     """The folder of train.csv, or the one that holds CheXpert-v1.0 or CheXpert-v1.0-small."""
     uncertain: Literal["ignore", "positive", "negative"] = "ignore"
     """Labels of -1; `ignore` leaves out an image that has nothing more certain."""
@@ -52,7 +54,7 @@ class CheXpert(DataConfig):
     unreadable: Unreadable = "refuse"
 
     def load(self, size: int, progress: Progress | None = None) -> Splits:
-        listing = self._list(_folder(existing_folder(self.root)))
+        listing = self._list(_folder(self.find_folder()))
         test = self._draw_test(listing)
         rest = listing.select(_elsewhere(listing, test))
         validation = rest.select(self._draw_validation(rest))
@@ -132,7 +134,7 @@ class CheXpert(DataConfig):
     def _enough(self, available: int, wanted: int, field: str) -> None:
         if available < wanted:
             raise DataError(
-                f"{self.root} has {available} images left for {field} = {wanted}; lower it."
+                f"CheXpert has {available} images left for {field} = {wanted}; lower it."
             )
 
 

@@ -6,7 +6,7 @@ paper's algorithm writes past the grid and may draw a 'misordered' digit that is
 does not.
 """
 
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from squid.data.base import DataConfig, Progress
-from squid.data.digits import BUNDLED, Digits, read_digits
+from squid.data.digits import BUNDLED, Digits, find_source, read_digits
 from squid.data.image_set import ANOMALOUS, NORMAL, ImageSet, Splits, check, join
 from squid.errors import ConfigError
 
@@ -35,7 +35,8 @@ class DigitAnatomy(DataConfig):
 
     name: Literal["digitanatomy"] = "digitanatomy"
     source: str = BUNDLED
-    """`sklearn`, or a path: an npz, a folder of idx files, of 0.npy to 9.npy or of ten classes."""
+    """`sklearn`, or a path: an npz, a folder of one npz, of idx files, of 0.npy to 9.npy or of ten
+    classes. A relative path is taken from the working directory, then from the data folder."""
     train: int = Field(1000, ge=1)
     """Normal training images."""
     validation: int = Field(100, ge=1)
@@ -60,6 +61,11 @@ class DigitAnatomy(DataConfig):
         validation = self._draw_both(digits, "validation", self.validation)
         test = self._draw_both(digits, "test", self.test)
         return check(Splits(train, validation, test, official=False))
+
+    def resolved(self) -> Self:
+        if self.source == BUNDLED:
+            return self
+        return self.model_copy(update={"source": str(find_source(self.source))})
 
     def clean_cells(self, size: int, split: Split = "train") -> tuple[Tensor, np.ndarray]:
         """Digits (n, 1, cell, cell) uint8 of a split with their class 0 to 9, not jittered."""

@@ -13,6 +13,7 @@ from squid.data.arrays import read_arrays, to_gray
 from squid.data.decode import read_many
 from squid.data.files import image_files, natural, subfolders
 from squid.errors import DataError
+from squid.places import data_candidates, missing
 
 BUNDLED = "sklearn"
 ARRAYS = (
@@ -52,6 +53,15 @@ def read_digits(source: str, side: int, per_class: int, rng: np.random.Generator
     return Digits(_fit(images[index], side), classes[index].astype(np.int64))
 
 
+def find_source(source: str) -> Path:
+    """The file or folder of the digits, absolute."""
+    candidates = data_candidates(Path(source))
+    found = next((path for path in candidates if path.exists()), None)
+    if found is None:
+        raise DataError(missing(f"digit source {source}", candidates))
+    return found
+
+
 def _read(source: str, side: int) -> tuple[np.ndarray, np.ndarray]:
     """(n, h, w) uint8 and (n,) classes."""
     if source == BUNDLED:
@@ -59,11 +69,11 @@ def _read(source: str, side: int) -> tuple[np.ndarray, np.ndarray]:
 
         bundled = load_digits()
         return (bundled.images * (255.0 / 16.0)).round().astype(np.uint8), bundled.target
-    path = Path(source)
+    path = find_source(source)
     if path.is_file():
         return _read_npz(path)
-    if not path.is_dir():
-        raise DataError(f"There is no digit source {path}; leave it out or give a file or folder.")
+    if len(arrays := list(path.glob("*.npz"))) == 1:
+        return _read_npz(arrays[0])
     if any("idx3-ubyte" in file.name for file in path.iterdir()):
         return _read_idx_folder(path)
     if (path / "0.npy").is_file():

@@ -12,7 +12,6 @@ from squid.data.base import Progress
 from squid.data.decode import OnError, read_many
 from squid.data.image import SUFFIXES
 from squid.data.image_set import ImageSet, Splits, check, places
-from squid.errors import DataError
 
 Unreadable = Literal["refuse", "skip"]
 """What to do with a file that is not a readable image."""
@@ -122,12 +121,6 @@ def subfolders(folder: Path) -> dict[str, Path]:
         for path in natural(folder.iterdir())
         if path.is_dir() and not _hidden(Path(path.name))
     }
-
-
-def existing_folder(root: Path) -> Path:
-    if not root.is_dir():
-        raise DataError(f"There is no folder {root}.")
-    return root
 
 
 def _hidden(path: Path) -> bool:

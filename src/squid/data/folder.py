@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from squid.data.base import DataConfig, Progress
-from squid.data.files import Listing, Unreadable, existing_folder, image_files, subfolders
+from squid.data.base import FileDataConfig, Progress
+from squid.data.files import Listing, Unreadable, image_files, subfolders
 from squid.data.image_set import ImageSet, Splits, check, digests, draw_groups, empty, join
 from squid.errors import DataError
 
@@ -29,7 +29,7 @@ Entry = tuple[Path, str]
 """A file and its finding, '' for normal."""
 
 
-class Folder(DataConfig):
+class Folder(FileDataConfig):
     """Images in folders; where no validation or test images are given, normals are held out."""
 
     name: Literal["folder"] = "folder"
@@ -45,15 +45,18 @@ class Folder(DataConfig):
     unreadable: Unreadable = "refuse"
 
     def load(self, size: int, progress: Progress | None = None) -> Splits:
-        root = existing_folder(self.root)
+        root = self.find_folder()
         given = self._given(root)
         entries = [entry for found in given.values() for entry in found]
         if not entries:
             raise DataError(f"There is no image (PNG, JPEG, TIFF or BMP) in {root}.")
-        images, warnings = self._listing(entries).read(size, self.unreadable, progress)
+        images, warnings = self._listing(root, entries).read(size, self.unreadable, progress)
         if set(given) == {"all"}:
             return check(replace(self._divide(images), warnings=warnings))
-        parts = {split: images.select(self._among(images, found)) for split, found in given.items()}
+        parts = {
+            split: images.select(_among(images, {_name(root, path) for path, _ in found}))
+            for split, found in given.items()
+        }
         splits = self._complete(parts, size)
         return check(replace(splits, warnings=warnings + splits.warnings))
 
@@ -111,8 +114,8 @@ class Folder(DataConfig):
             for name in names
         ]
 
-    def _listing(self, entries: list[Entry]) -> Listing:
-        names = tuple(self._name(path) for path, _ in entries)
+    def _listing(self, root: Path, entries: list[Entry]) -> Listing:
+        names = tuple(_name(root, path) for path, _ in entries)
         return Listing(
             paths=tuple(path for path, _ in entries),
             names=names,
@@ -120,13 +123,6 @@ class Folder(DataConfig):
             patients=None if self.patient is None else tuple(self._patient(n) for n in names),
             findings=tuple(finding for _, finding in entries),
         )
-
-    def _name(self, path: Path) -> str:
-        return path.relative_to(self.root).as_posix()
-
-    def _among(self, images: ImageSet, entries: list[Entry]) -> np.ndarray:
-        wanted = {self._name(path) for path, _ in entries}
-        return np.array([name in wanted for name in images.names], dtype=bool)
 
     def _patient(self, name: str) -> str:
         found = re.search(str(self.patient), name)
@@ -178,6 +174,14 @@ class Folder(DataConfig):
         if not held.any():
             raise DataError(f"holdout = {self.holdout:g} of {self.root} is no one; raise it.")
         return normals.select(~held), normals.select(held)
+
+
+def _name(root: Path, path: Path) -> str:
+    return path.relative_to(root).as_posix()
+
+
+def _among(images: ImageSet, names: set[str]) -> np.ndarray:
+    return np.array([name in names for name in images.names], dtype=bool)
 
 
 def _of_patients(images: ImageSet, others: ImageSet) -> np.ndarray:

@@ -7,12 +7,12 @@ from typing import Literal
 import numpy as np
 
 from squid.data.arrays import read_arrays, to_gray
-from squid.data.base import DataConfig, Progress
+from squid.data.base import FileDataConfig, Progress
 from squid.data.image import resize_all
 from squid.data.image_set import ANOMALOUS, NORMAL, ImageSet, Splits, check, digests
 
 
-class MedMnist(DataConfig):
+class MedMnist(FileDataConfig):
     """A MedMNIST file with its own splits; every label but `normal_label` is anomalous.
 
     Of a file with several labels an image, those with none are normal.
@@ -26,7 +26,7 @@ class MedMnist(DataConfig):
     def load(self, size: int, progress: Progress | None = None) -> Splits:
         parts = ("train", "val", "test")
         needed = [f"{part}_{what}" for part in parts for what in ("images", "labels")]
-        arrays = read_arrays(self.root, *needed)
+        arrays = read_arrays(self.find_root(), *needed)
         given, validation, test = (self._part(arrays, part, size) for part in parts)
         given, warnings = _without_copies(given, validation, test)
         train = self.contaminate(given.normals, given.anomalous)

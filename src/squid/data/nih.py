@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from squid.data.arrays import read_arrays, to_gray
-from squid.data.base import DataConfig, Progress
+from squid.data.base import FileDataConfig, Progress
 from squid.data.image import resize_all
 from squid.data.image_set import ANOMALOUS, NORMAL, ImageSet, Splits, check
 from squid.errors import DataError
@@ -15,11 +15,13 @@ from squid.errors import DataError
 NO_FINDING = "No Finding"
 
 
-class Nih(DataConfig):
+class Nih(FileDataConfig):
     """NIH PA: trains on images without finding of one group of patients; two are held out."""
 
+    folders = ("nih", "nih128")
+
     name: Literal["nih"] = "nih"
-    root: Path
+    root: Path | None = None
     """nih_pa.npz or its folder."""
     validation_share: float = Field(0.1, gt=0.0, lt=1.0)
     """Of the patients."""
@@ -27,7 +29,7 @@ class Nih(DataConfig):
     """Of the patients."""
 
     def load(self, size: int, progress: Progress | None = None) -> Splits:
-        images = _read(self.root, size)
+        images = _read(self.find_root(), size)
         group = self._groups(images)
         given = images.select(group == "train")
         train = self.contaminate(given.normals, given.anomalous)

@@ -14,11 +14,10 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from squid.data.arrays import read_arrays, to_gray
-from squid.data.base import DataConfig, Progress
+from squid.data.base import FileDataConfig, Progress
 from squid.data.files import (
     Listing,
     Unreadable,
-    existing_folder,
     image_files,
     read_splits,
     subfolders,
@@ -34,18 +33,20 @@ LARGEST_SHARE = 0.2
 Part = TypeVar("Part", ImageSet, Listing)
 
 
-class ZhangLab(DataConfig):
+class ZhangLab(FileDataConfig):
     """ZhangLab chest X-rays (paper, sec. 4.2)."""
 
+    folders = ("zhanglab", "zhanglab128")
+
     name: Literal["zhanglab"] = "zhanglab"
-    root: Path
+    root: Path | None = None
     """The folder of the npz files, or the one that holds train and test (or chest_xray)."""
     validation_normals: int = 100
     validation_anomalous: int = 100
     unreadable: Unreadable = "refuse"
 
     def load(self, size: int, progress: Progress | None = None) -> Splits:
-        root = existing_folder(self.root)
+        root = self.find_folder()
         if (root / "train_normal.npz").is_file():
             return self._load_npz(root, size)
         return self._load_folders(root, size, progress)
