@@ -56,7 +56,7 @@ def auc_curves(section: str, rows: Mapping[str, Sequence[Result]]) -> Chart | No
         alt=f"Test AUC by epoch of {', '.join(curves)}",
         caption="The test AUC over the epochs, a line for each seed: to see how steady scores are, "
         "never to choose by. Epochs of several members are counted on.",
-        draw=partial(plot_auc_curves, curves),
+        plot=partial(plot_auc_curves, curves),
         wide=True,
     )
 
@@ -119,7 +119,7 @@ def digit_sheet(jobs: Sequence[Job], *, device: Device = "auto") -> Chart | None
         caption="Outlined: anomalous cells. Under each reconstruction: how many of those show the "
         "digit that belongs there, as a classifier reads them; under each method: that share over "
         "all test images.",
-        draw=partial(plot_sheet, shown, columns),
+        plot=partial(plot_sheet, shown, columns),
         wide=True,
     )
 

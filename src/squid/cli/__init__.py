@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from squid.cli.benchmarking import ablate, benchmark
+from squid.cli.benchmarking import benchmark
 from squid.cli.printing import console, errors, escaped
 from squid.cli.training import convert, train
 from squid.cli.using import calibrate, data, evaluate, explain, report, score
@@ -25,7 +25,7 @@ app = typer.Typer(
     help="Find anomalies in radiographs after seeing healthy images only. "
     "Research use only; not a medical device.",
 )
-for verb in (train, evaluate, score, explain, report, data, convert, calibrate, benchmark, ablate):
+for verb in (train, evaluate, score, explain, report, data, convert, calibrate, benchmark):
     app.command()(verb)
 
 

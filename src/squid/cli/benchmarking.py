@@ -1,4 +1,4 @@
-"""The verbs that run many trainings: `benchmark` and `ablate`."""
+"""The verb that runs many trainings: `benchmark`."""
 
 import sys
 from collections.abc import Sequence
@@ -15,12 +15,10 @@ from squid.errors import ConfigError
 if TYPE_CHECKING:
     from squid.benchmark import BenchmarkTable, Plan
 
-ABLATIONS = Path("recipes/ablations")
-
 Chosen = Annotated[str | None, typer.Option(metavar="A,B", help="Only these, by name.")]
 Seeds = Annotated[int | None, typer.Option(min=1, help="How many; default as the recipe says.")]
 FirstSeed = Annotated[int, typer.Option(min=0, help="Seeds count up from it.")]
-Jobs = Annotated[int, typer.Option(min=1, help="Runs at the same time.")]
+Parallel = Annotated[int, typer.Option(min=1, help="Jobs that run at the same time.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key of every row."),
@@ -28,12 +26,13 @@ Settings = Annotated[
 SelectionOption = Annotated[
     Selection | None,
     typer.Option(
-        help="What speaks: the end of training, the snapshot that labelled validation images "
-        "choose, or the mean of all; default a line for each.",
+        help="Which weights give the scores: those at the end of training, the epoch that "
+        "labelled validation images choose, or the mean over all snapshots; default a line for "
+        "each.",
     ),
 ]
 Results = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Copy each run's result JSON there.")
+    Path | None, typer.Option(metavar="FOLDER", help="Copy each job's result JSON there.")
 ]
 
 
@@ -50,7 +49,7 @@ def benchmark(
     seeds: Seeds = None,
     first_seed: FirstSeed = 0,
     set_: Settings = None,
-    parallel: Jobs = 1,
+    parallel: Parallel = 1,
     device: DeviceOption = "auto",
     out: Annotated[
         Path | None, typer.Option(help="Folder of runs and tables; default runs/benchmark.")
@@ -77,35 +76,6 @@ def benchmark(
         seeds=seeds,
         first_seed=first_seed,
         settings=set_ or [],
-    )
-    _run(plan, parallel, device, results, selection)
-
-
-def ablate(
-    recipes: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[RECIPE...]", help="Default all of recipes/ablations."),
-    ] = None,
-    full: Annotated[Path, typer.Option(help="The recipe that leaves nothing out.")] = Path(
-        "recipes/zhanglab.toml"
-    ),
-    seeds: Seeds = 3,
-    first_seed: FirstSeed = 0,
-    set_: Settings = None,
-    parallel: Jobs = 1,
-    device: DeviceOption = "auto",
-    out: Annotated[Path, typer.Option(help="Folder of runs and tables.")] = Path("runs/ablations"),
-    results: Results = None,
-    selection: SelectionOption = None,
-) -> None:
-    """Run recipes that leave something out against the full one, beside the paper's Table 2."""
-    from squid.benchmark import plan_ablation
-
-    chosen = recipes or sorted(ABLATIONS.glob("*.toml"))
-    if not chosen:
-        raise ConfigError(f"There is no recipe in {ABLATIONS}; name some.")
-    plan = plan_ablation(
-        chosen, full, out, seeds=seeds or 3, first_seed=first_seed, settings=set_ or []
     )
     _run(plan, parallel, device, results, selection)
 

@@ -11,15 +11,20 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from squid.calibration import Calibration
     from squid.data.image_set import Splits
     from squid.detector import Prediction
+    from squid.evaluation.digits import DigitMeasures
+    from squid.evaluation.metrics import Estimate, GroupAuc, Metrics
+    from squid.evaluation.record import Evaluation, Evaluations
     from squid.recipe import Recipe
 
 console = Console()
 errors = Console(stderr=True)
 
-PREDICTION = ("image", "score", "standardised", "anomalous")
+PREDICTION = ("image", "score", "standardised", "flagged")
 """Columns of a table of predictions."""
 
 
@@ -65,53 +70,59 @@ def show_splits(console: Console, recipe: "Recipe", splits: "Splits") -> None:
         print_line(console, f"[yellow]note:[/] {escaped(warning)}")
 
 
-def metric_rows(result: dict[str, Any]) -> list[tuple[str, float, float, float]]:
-    """Name, value and interval of each measure of an evaluation."""
+def metric_rows(metrics: "Metrics") -> list[tuple[str, float, float, float]]:
+    """Name, value and interval of each measure."""
     from squid.evaluation.metrics import MEASURES
 
-    found = [(name, result["metrics"][name]) for name in MEASURES]
-    return [(name, value["value"], value["low"], value["high"]) for name, value in found]
+    found: list[tuple[str, Estimate]] = [(name, getattr(metrics, name)) for name in MEASURES]
+    return [(name, one.value, one.low, one.high) for name, one in found]
 
 
-def show_metrics(console: Console, run: Path, result: dict[str, Any]) -> None:
+def show_evaluation(
+    console: Console, run: Path, record: "Evaluations", evaluation: "Evaluation", metrics: "Metrics"
+) -> None:
     """The tables of an evaluation."""
-    print_line(console, f"{escaped(run)}: {result['method']} on {result['data']}")
+    from squid.evaluation.selection import SELECTION_NAMES
+
+    print_line(console, f"{escaped(run)}: {record.method} on {record.data}")
     table = Table("metric", "%", "95 % interval")
-    for name, value, low, high in metric_rows(result):
+    for name, value, low, high in metric_rows(metrics):
         table.add_row(name, _percent(value), _interval(low, high))
     console.print(table)
-    print_line(console, f"scores: {result['selection']}")
-    print_line(console, _rule(result))
-    if result["findings"]:
-        console.print(_findings(result["findings"]))
-    for measures in result.get("digits", ()):
+    print_line(console, f"scores: {SELECTION_NAMES[evaluation.selection]}")
+    print_line(console, _threshold(metrics))
+    if evaluation.findings:
+        console.print(_findings(evaluation.findings))
+    for measures in evaluation.digits:
         console.print(_digits(measures))
     print_line(console, f"Next: squid report {escaped(run)}")
 
 
-def _rule(result: dict[str, Any]) -> str:
-    if result["rule"] == "paper":
-        return "threshold: best accuracy on this very set (the paper's rule)"
-    rate = result["metrics"]["threshold"]["rate"]
-    return f"threshold: {rate:.0%} false positives on held-out healthy images"
+def _threshold(metrics: "Metrics") -> str:
+    if metrics.threshold.kind == "best_accuracy":
+        return "threshold: best accuracy on these very images (as in the paper, optimistic)"
+    return (
+        f"threshold: {metrics.threshold.rate:.0%} false positives on held-out healthy images, "
+        f"{1 - metrics.specificity.value:.1%} on these"
+    )
 
 
-def _findings(findings: dict[str, Any]) -> Table:
+def _findings(findings: "Mapping[str, GroupAuc]") -> Table:
     table = Table("finding", "images", "AUC", "95 % interval")
     for name, group in findings.items():
-        auc = group["auc"]
-        interval = _interval(auc["low"], auc["high"])
-        table.add_row(escaped(name), str(group["count"]), _percent(auc["value"]), interval)
+        interval = _interval(group.auc.low, group.auc.high)
+        table.add_row(escaped(name), str(group.count), _percent(group.auc.value), interval)
     return table
 
 
-def _digits(measures: dict[str, Any]) -> Table:
-    table = Table("measure", "%", title=f"DigitAnatomy, noise {measures['noise']:g}")
-    for name, value in measures["localisation"].items():
+def _digits(measures: "DigitMeasures") -> Table:
+    table = Table("measure", "%", title=f"DigitAnatomy, noise {measures.noise:g}")
+    for name, value in measures.localisation.items():
         table.add_row(f"cells found by {name} (AUC)", _percent(value))
-    for name, value in measures["restoration"].items():
+    shares = measures.restoration.model_dump() if measures.restoration else {}
+    for name, share in shares.items():
         label = name if name == "faithfulness" else f"{name} cells restored"
-        table.add_row(label, _percent(value))
+        table.add_row(label, _percent(share))
     return table
 
 
@@ -125,14 +136,14 @@ def _interval(low: float, high: float) -> str:
 
 def prediction_rows(predictions: "Sequence[Prediction]") -> list[tuple[Any, ...]]:
     """In the order of `PREDICTION`."""
-    return [(p.source, p.score, p.standardised, p.anomalous) for p in predictions]
+    return [(p.source, p.score, p.standardised, p.flagged) for p in predictions]
 
 
 def show_predictions(console: Console, predictions: "Sequence[Prediction]") -> None:
     table = Table(*PREDICTION)
     for p in predictions:
-        flagged = {True: "[bold red]yes[/]", False: "no", None: "?"}[p.anomalous]
-        table.add_row(escaped(p.source), f"{p.score:.4f}", f"{p.probability:.3f}", flagged)
+        flagged = {True: "[bold red]yes[/]", False: "no", None: "?"}[p.flagged]
+        table.add_row(escaped(p.source), f"{p.score:.4f}", f"{p.standardised:.3f}", flagged)
     console.print(table)
 
 

@@ -95,7 +95,7 @@ def convert(
     overwrite: Overwrite = False,
 ) -> None:
     """Make a run folder from checkpoints of the authors' code (loaded weights-only)."""
-    from squid.training import convert_run
+    from squid.convert import convert_run
 
     convert_run(generator, discriminator, out, overwrite=overwrite)
     shown = escaped(out)
@@ -112,13 +112,10 @@ def _what_to_train(
 
     if resume is not None:
         if settings or out:
-            raise ConfigError(
-                "--resume goes on as the run began; leave --set and --out out."
-            )
+            raise ConfigError("--resume goes on as the run began; leave --set and --out out.")
         return open_unfinished(resume).recipe, resume
     assert recipe is not None
     return read_recipe(recipe, settings), out or Path("runs") / recipe.stem
-
 
 
 @contextmanager

@@ -17,12 +17,13 @@ from squid.cli.printing import (
     print_json,
     print_line,
     show_calibration,
-    show_metrics,
+    show_evaluation,
     show_predictions,
     show_splits,
     write_csv,
 )
 from squid.config import Backend, Precision, Selection, ThresholdKind
+from squid.errors import RunError
 
 
 def data(
@@ -48,49 +49,58 @@ def data(
 
 def evaluate(
     run: RunFolder,
-    rule: Annotated[
-        ThresholdKind | None,
-        typer.Option(
-            help="Threshold from held-out healthy images, or the paper's: "
-            "best accuracy on the evaluated set.",
-            show_default="normals; paper with --selection paper",
-        ),
-    ] = None,
     selection: Annotated[
         Selection,
         typer.Option(
-            help="What speaks: the end of training, the snapshot that labelled validation images "
-            "choose (the paper's), or the mean of all.",
+            help="Which weights give the scores: those at the end of training, the epoch that "
+            "labelled validation images choose (as in the paper), or the mean over all snapshots.",
         ),
-    ] = "last",
+    ] = "final",
+    threshold: Annotated[
+        ThresholdKind | None,
+        typer.Option(
+            help="Set on held-out healthy images, or for the best accuracy on the evaluated "
+            "images (as in the paper).",
+            show_default="healthy; best_accuracy with --selection best_epoch",
+        ),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Evaluate on other data, e.g. data.rule=paper; nothing is written.",
+            help="Evaluate on other data, e.g. data.root=/data/other; nothing is written.",
         ),
     ] = None,
     device: DeviceOption = "auto",
     format_: OutputFormat = "table",
 ) -> None:
-    """Score the test images of a run's recipe and print every metric with its interval."""
-    from squid.training import evaluate_run
+    """Score the test images of a run's recipe and print every metric with its interval.
 
-    usual: ThresholdKind = "paper" if selection == "paper" else "normals"
-    result = evaluate_run(
-        run,
-        rule=rule or usual,
-        selection=selection,
-        device=device,
-        settings=set_ or [],
-    )
+    The run's metrics.json keeps every selection and both thresholds; the options only choose what
+    is printed.
+
+    Example: squid evaluate runs/demo
+    """
+    from squid.evaluation.evaluate import evaluate_run
+
+    usual: ThresholdKind = "best_accuracy" if selection == "best_epoch" else "healthy"
+    record = evaluate_run(run, device=device, settings=set_ or [])
+    if selection not in record.by_selection:
+        raise RunError(
+            f"{run} has no snapshots of these images: train with train.snapshot_every, or leave "
+            "--selection out."
+        )
+    evaluation = record.by_selection[selection]
+    metrics = evaluation.metrics[threshold or usual]
     if format_ == "json":
-        print_json({key: value for key, value in result.items() if key != "scores"})
+        kept = evaluation.model_dump(mode="json", exclude={"scores", "metrics"})
+        about = record.model_dump(mode="json", exclude={"images", "by_selection"})
+        print_json({**about, **kept, "metrics": metrics.model_dump(mode="json")})
     elif format_ == "csv":
-        print_csv(["metric", "value", "low", "high"], metric_rows(result))
+        print_csv(["metric", "value", "low", "high"], metric_rows(metrics))
     else:
-        show_metrics(console, run, result)
+        show_evaluation(console, run, record, evaluation, metrics)
 
 
 def score(

@@ -7,8 +7,8 @@ from pathlib import Path
 from squid.config import Device
 from squid.data.image_set import Splits
 from squid.errors import ConfigError
-from squid.report.comparison_page import Comparison
-from squid.report.run_page import Single
+from squid.report.comparison_page import ComparisonPage
+from squid.report.run_page import RunPage
 from squid.run import Run
 
 __all__ = ["write_report"]
@@ -29,7 +29,7 @@ def write_report(
     if not runs:
         raise ConfigError("A report needs at least one run folder.")
     opened = [Run.open(path) for path in runs]
-    made = Single(opened[0], device, splits) if len(opened) == 1 else Comparison(opened)
+    made = RunPage(opened[0], device, splits) if len(opened) == 1 else ComparisonPage(opened)
     out = out or _place(opened)
     page = made.page()
     out.parent.mkdir(parents=True, exist_ok=True)

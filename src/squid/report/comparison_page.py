@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from squid.evaluation.evaluate import read_evaluations
 from squid.evaluation.metrics import LEVEL, MEASURES, Estimate, Metrics
+from squid.evaluation.record import Evaluations
 from squid.report import tables
-from squid.report.charts import compared_roc_chart, compared_training_chart
-from squid.report.figures import Curve
+from squid.report.figures import compared_roc_chart, compared_training_chart
+from squid.report.figures.curves import Curve
 from squid.report.page import Html, figure, join, note, page, section, table, tag
 from squid.report.run_page import evaluate_first
-from squid.report.scored import Scored
 from squid.report.style import PALETTE, Chart
 from squid.run import Run
 
@@ -24,21 +25,22 @@ class Entry:
     name: str
     run: Run
     group: str
-    """Runs that differ in their seed only, and were judged by one threshold rule, have one name."""
-    metrics: Metrics | None
+    """Runs that differ in their seed only have one name."""
+    record: Evaluations | None
 
     @property
-    def scored(self) -> Scored:
-        return Scored.of(self.run.metrics or {})
+    def metrics(self) -> Metrics | None:
+        """At the threshold from held-out healthy images."""
+        return self.record.final.metrics["healthy"] if self.record else None
 
 
-class Comparison:
+class ComparisonPage:
     """Gathers a page; `charts` are the figures it shows."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         groups = _group_names(runs)
         self.entries = [
-            Entry(name, run, group, _metrics(run))
+            Entry(name, run, group, read_evaluations(run))
             for name, run, group in zip(_names(runs), runs, groups, strict=True)
         ]
         self.measured = [entry for entry in self.entries if entry.metrics is not None]
@@ -55,20 +57,20 @@ class Comparison:
     def _numbers(self) -> Html:
         missing = [evaluate_first(e.run) for e in self.entries if e.metrics is None]
         rows = [
-            (e.name, e.group, e.run.recipe.seed, m.threshold.kind, *map(tables.interval, _all(m)))
+            (e.name, e.group, e.run.recipe.seed, *map(tables.interval, _all(m)))
             for e in self.measured
             if (m := e.metrics)
         ]
-        header = ("Run", "Recipe", "Seed", "Threshold", *tables.MEASURE_NAMES.values())
+        header = ("Run", "Recipe", "Seed", *tables.MEASURE_NAMES.values())
         caption = (
-            f"Measures of the test images with {LEVEL:.0%} bootstrap intervals. Threshold normals: "
-            "from held-out healthy images; paper: best accuracy on the test images, optimistic."
+            f"Measures of the test images with {LEVEL:.0%} bootstrap intervals, at the threshold from "
+            "held-out healthy images."
         )
         made = table(header, rows, caption=caption) if rows else Html()
         return section("How well they detect", made, *missing, self._warning(), self._roc())
 
     def _warning(self) -> Html:
-        seen = {(e.run.metrics or {}).get("fingerprint") for e in self.measured}
+        seen = {e.record.fingerprint for e in self.measured if e.record}
         if len(seen) < 2:
             return Html()
         return note("These runs saw different images, so their numbers do not compare strictly.")
@@ -77,8 +79,14 @@ class Comparison:
         if not self.measured:
             return Html()
         curves = [
-            Curve(self._roc_label(e.group), e.scored.scores, e.scored.labels, self.colours[e.group])
+            Curve(
+                self._roc_label(e.group),
+                e.record.final.array,
+                e.record.images.labels,
+                self.colours[e.group],
+            )
             for e in self.measured
+            if e.record
         ]
         return self._show(compared_roc_chart(curves))
 
@@ -115,11 +123,6 @@ class Comparison:
         return figure(chart)
 
 
-def _metrics(run: Run) -> Metrics | None:
-    kept = run.metrics
-    return Metrics.model_validate(kept["metrics"]) if kept else None
-
-
 def _all(metrics: Metrics) -> list[Estimate]:
     return [getattr(metrics, name) for name in MEASURES]
 
@@ -142,9 +145,9 @@ def _group_names(runs: Sequence[Run]) -> list[str]:
     return [distinct[key] for key in keys]
 
 
-def _key(run: Run) -> tuple[str, str]:
-    alike = run.recipe.model_copy(update={"seed": 0})
-    return alike.to_toml(), (run.metrics or {}).get("rule", "")
+def _key(run: Run) -> str:
+    """The recipe without its seed."""
+    return run.recipe.model_copy(update={"seed": 0}).to_toml()
 
 
 def _spread(values: Sequence[float]) -> Html:

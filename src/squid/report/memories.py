@@ -1,11 +1,10 @@
-"""Inside the memories: where slots lie among the features that ask, and which are read."""
+"""Inside the memories: where slots lie among the features that read them, and which are read."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from einops import rearrange
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
@@ -26,8 +25,8 @@ _PERPLEXITY = 30
 
 
 @dataclass(frozen=True)
-class Watched:
-    """What a memory was asked for by training images, and how it answered."""
+class MemoryReads:
+    """How training images read a memory."""
 
     name: str
     queue: bool
@@ -37,12 +36,13 @@ class Watched:
     use: NDArray[np.float64]  # (r, n): share of a region's reads that a slot takes part in
 
 
-def watch(detector: Detector, pixels: Tensor, *, seed: int = 0) -> list[Watched]:
-    """Every memory of a method while it redraws some of these training images; none is changed."""
+def memory_reads(detector: Detector, pixels: Tensor, *, seed: int = 0) -> list[MemoryReads]:
+    """The reads of every memory while the method scores some of these training images. The detector
+    must score with torch; nothing in it is changed."""
     chosen = torch.randperm(len(pixels), generator=torch.Generator().manual_seed(seed))[:_IMAGES]
-    asked: dict[str, list[Tensor]] = {name: [] for name in _memories(detector.method)}
+    tokens: dict[str, list[Tensor]] = {name: [] for name in _memories(detector.method)}
     hooks = [
-        memory.register_forward_pre_hook(_keeper(asked[name]))
+        memory.register_forward_pre_hook(_keeper(tokens[name]))
         for name, memory in _memories(detector.method).items()
     ]
     try:
@@ -51,7 +51,7 @@ def watch(detector: Detector, pixels: Tensor, *, seed: int = 0) -> list[Watched]
         for hook in hooks:
             hook.remove()
     memories = _memories(detector.method)
-    return [_watched(memories[path], torch.cat(asked[path]), _name(path)) for path in memories]
+    return [_reads(memories[path], torch.cat(tokens[path]), _name(path)) for path in memories]
 
 
 def _memories(method: Method) -> dict[str, Memory]:
@@ -77,13 +77,13 @@ def _name(path: str) -> str:
     return " ".join(["Student memory", *numbers])
 
 
-def _watched(memory: Memory, tokens: Tensor, name: str) -> Watched:
+def _reads(memory: Memory, tokens: Tensor, name: str) -> MemoryReads:
     """Tokens (b, p, d)."""
     queue = isinstance(memory, MemoryQueue)
     slots = memory.slots.detach().float()  # (r, n, d)
-    query = rearrange(tokens, "b (r q) d -> (b q) r d", r=slots.shape[0])
-    weights = memory.shrink(torch.einsum("brd,rnd->brn", query, slots))
-    return Watched(
+    with torch.no_grad():
+        weights = memory.weights(tokens)  # (b, r, n)
+    return MemoryReads(
         name=name,
         queue=queue,
         features=tokens.flatten(0, 1).cpu().numpy(),
@@ -102,7 +102,7 @@ class Embedded:
     slots: Array  # (s, 2)
 
 
-def embed(memory: Watched, *, seed: int = 0) -> Embedded:
+def embed(memory: MemoryReads, *, seed: int = 0) -> Embedded:
     """t-SNE (van der Maaten and Hinton, 2008) of a sample of features and slots together."""
     rng = np.random.default_rng(seed)
     features, slots = (_sample(points, rng) for points in (memory.features, memory.slots))
@@ -130,7 +130,7 @@ def memory_map(memories: Sequence[Embedded]) -> Figure:
     return figure
 
 
-def slot_use(memories: Sequence[Watched]) -> Figure:
+def slot_use(memories: Sequence[MemoryReads]) -> Figure:
     """A row per region, its slots sorted from the most to the least read."""
     heights = [0.9 + 0.2 * len(memory.use) for memory in memories]
     figure = canvas(7.6, sum(heights))
@@ -161,5 +161,5 @@ def _summary(region: int, use: NDArray[np.float64]) -> str:
     return f"{region + 1} ({(use > 0).sum()} read)"
 
 
-def _title(memory: Watched | Embedded) -> str:
+def _title(memory: MemoryReads | Embedded) -> str:
     return f"{memory.name}: {'queue' if memory.queue else 'matrix'}"

@@ -16,16 +16,16 @@ SMALLEST = 384
 def write_overlays(
     detector: Detector, images: Sequence[Path], out: Path, kind: str | None = None
 ) -> list[Path]:
-    """One PNG per image, all heatmaps on one scale; a name met twice gets a number."""
+    """One PNG per image, all heatmaps on one scale; a repeated name gets a number."""
     loaded = detector.read(images)
     heat = detector.explain(loaded.pixels, kind)
-    drawn = detector.reconstruct(loaded.pixels)
+    reconstructions = detector.reconstruct(loaded.pixels)
     scale = shared_scale(heat)
     out.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for i, source in enumerate(loaded.sources):
         image = loaded.pixels[i, 0].numpy() / 255.0  # (h, w)
-        parts = [image] if drawn is None else [image, drawn[i]]
+        parts = [image] if reconstructions is None else [image, reconstructions[i]]
         panels = [np.repeat(_bytes(part)[..., None], 3, -1) for part in parts]
         panels.append(overlay(image, heat[i], scale=scale))
         path = _unused(out, Path(source).stem, written)

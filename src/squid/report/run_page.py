@@ -7,12 +7,11 @@ from squid.config import Device
 from squid.data.image_set import Splits
 from squid.detector import Detector
 from squid.errors import RunError, SquidError
-from squid.evaluation.digits import DigitMeasures
-from squid.evaluation.metrics import Metrics
-from squid.report import charts, memories, scored, tables
-from squid.report.figures import heatmap_scales
+from squid.evaluation.evaluate import read_evaluations
+from squid.evaluation.record import Evaluation, Evaluations
+from squid.report import examples, figures, memories, tables
+from squid.report.figures.images import heatmap_scales
 from squid.report.page import Html, details, facts, figure, join, note, page, section, tag
-from squid.report.scored import Scored
 from squid.report.style import Chart
 from squid.run import Run
 
@@ -20,25 +19,25 @@ TILES = ("auc", "sensitivity", "specificity")
 """The measures at the top of the page."""
 
 
-class Single:
+class RunPage:
     """Gathers a page; `charts` are the figures it shows."""
 
     def __init__(self, run: Run, device: Device = "auto", splits: Splits | None = None) -> None:
         self.run, self.given = run, splits
         self.recipe = run.recipe
         self.environment = _environment(run)
-        self.detector = Detector.load(run.path, device=device)
+        self.detector = Detector.load(run.path, device=device, backend="torch")
         self.calibration = self.detector.calibration
         self.threshold = self.calibration.threshold(self.recipe.false_positive_rate)
         self.title = self.recipe.title or run.name
         self.charts: list[Chart] = []
 
     def page(self) -> str:
-        kept = self.run.metrics
-        parts = [self._header(), self._tiles(kept) if kept else evaluate_first(self.run)]
+        record = read_evaluations(self.run)
+        parts = [self._header(), self._tiles(record.final) if record else evaluate_first(self.run)]
         parts.append(self._origin())
-        if kept:
-            parts += [self._detection(kept), self._digits(kept), self._images(kept)]
+        if record:
+            parts += [self._detection(record), self._digits(record.final), self._images(record)]
         parts += [self._training(), self._memories()]
         return page(f"{self.title} · SQUID report", *parts)
 
@@ -65,8 +64,8 @@ class Single:
         lead = f"{recipe.method.name} on {recipe.data.name}, seed {recipe.seed} · run {name}"
         return join([tag("h1", self.title), tag("p", lead, class_="lead")])
 
-    def _tiles(self, kept: dict[str, Any]) -> Html:
-        metrics = Metrics.model_validate(kept["metrics"])
+    def _tiles(self, evaluation: Evaluation) -> Html:
+        metrics = evaluation.metrics["healthy"]
         tiles = []
         for name in TILES:
             estimate = getattr(metrics, name)
@@ -99,63 +98,62 @@ class Single:
         whole = details("The whole recipe", tag("pre", recipe.to_toml()))
         return section("What was trained on what", facts(pairs), made, *warnings, whole)
 
-    def _detection(self, kept: dict[str, Any]) -> Html:
-        metrics, found = Metrics.model_validate(kept["metrics"]), Scored.of(kept)
-        thresholds = self._thresholds(metrics)
-        findings = {} if kept.get("digits") else kept["findings"]  # which has its own tables
+    def _detection(self, record: Evaluations) -> Html:
+        final, images = record.final, record.images
+        thresholds = self._thresholds(final)
+        findings = {} if final.digits else final.findings  # DigitAnatomy has tables of its own
         return section(
             "How well it detects",
-            tables.metrics_table(metrics),
-            tables.threshold_note(metrics, self.calibration),
+            tables.metrics_table(final.metrics),
+            tables.threshold_note(final.metrics, self.calibration),
             tables.findings_table(findings) if findings else Html(),
-            self._show(charts.roc_chart(metrics, found, thresholds)),
-            self._show(charts.scores_chart(found, thresholds)),
+            self._show(figures.roc_chart(final, images, thresholds)),
+            self._show(figures.scores_chart(final, images, thresholds)),
         )
 
-    def _thresholds(self, metrics: Metrics) -> dict[str, float]:
+    def _thresholds(self, evaluation: Evaluation) -> dict[str, float]:
         rate = f"{self.recipe.false_positive_rate:.0%}"
-        thresholds = {f"verdict: {rate} of held-out normals": self.threshold}
-        if metrics.threshold.kind == "paper" and metrics.threshold.value is not None:
-            thresholds["paper: best accuracy"] = metrics.threshold.value
-        return thresholds
+        best = evaluation.metrics["best_accuracy"].threshold.value
+        assert best is not None
+        return {f"{rate} of held-out healthy images": self.threshold, "best accuracy": best}
 
-    def _digits(self, kept: dict[str, Any]) -> Html:
-        if not kept.get("digits"):
+    def _digits(self, evaluation: Evaluation) -> Html:
+        if not evaluation.digits:
             return Html()
-        measures = [DigitMeasures.model_validate(values) for values in kept["digits"]]
-        return section("DigitAnatomy, measured", tables.digit_tables(measures))
+        return section("DigitAnatomy, measured", tables.digit_tables(evaluation.digits))
 
-    def _images(self, kept: dict[str, Any]) -> Html:
+    def _images(self, record: Evaluations) -> Html:
         if isinstance(self.splits, str):
             return section("Images", note(self.splits))
-        found, test = Scored.of(kept), self.splits.test
-        sheets = scored.choose(found, self.threshold)
-        shown = [scored.examples(self.detector, test, found, sheet.places) for sheet in sheets]
-        scales = heatmap_scales(example for examples in shown for example in examples)
+        scores, test = record.final.array, self.splits.test
+        titles = examples.example_titles(record.images, scores)
+        sheets = examples.choose(record.images, scores, self.threshold)
+        shown = [examples.examples(self.detector, test, titles, sheet.places) for sheet in sheets]
+        scales = heatmap_scales(example for sheet in shown for example in sheet)
         parts: list[Html] = []
-        for chosen, examples in zip(sheets, shown, strict=True):
-            picture = self._show(charts.sheet_chart(chosen, examples, scales))
-            names = tables.images_table(found, chosen.places, self.calibration)
-            parts += [tag("h3", chosen.title), picture, details("These images", names)]
+        for sheet, images in zip(sheets, shown, strict=True):
+            chart = figures.sheet_chart(sheet.name, sheet.title, sheet.caption, images, scales)
+            names = tables.images_table(record.images, scores, sheet.places, self.calibration)
+            parts += [tag("h3", sheet.title), self._show(chart), details("These images", names)]
         return section("Images", *parts)
 
     def _training(self) -> Html:
         history = self.run.history
         if not history:
             return Html()
-        return section("Training", self._show(charts.training_chart(history)))
+        return section("Training", self._show(figures.training_chart(history)))
 
     def _memories(self) -> Html:
         if isinstance(self.splits, str):
             return Html()
-        watched = memories.watch(self.detector, self.splits.train.pixels)
-        if not watched:
+        reads = memories.memory_reads(self.detector, self.splits.train.pixels)
+        if not reads:
             return Html()
         return section(
             "Memories",
-            self._show(charts.memory_map_chart(watched)),
-            self._show(charts.slot_use_chart(watched)),
-            tables.memories_table(watched),
+            self._show(figures.memory_map_chart(reads)),
+            self._show(figures.slot_use_chart(reads)),
+            tables.memories_table(reads),
         )
 
 

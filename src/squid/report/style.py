@@ -59,14 +59,14 @@ _SHAPES: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure of the report, drawn once for each theme."""
+    """A figure of the report, rendered once for each theme."""
 
     name: str
-    """Of its files."""
+    """The stem of its files."""
     alt: str
     caption: str
     """How to read it."""
-    draw: Callable[[], Figure]
+    plot: Callable[[], Figure]
     wide: bool = False
     """A phone scrolls through it instead of shrinking it."""
 
@@ -90,13 +90,13 @@ class Chart:
         undated = {"Date": None} if kind == "svg" else None  # the same run, the same file
         with styled(theme), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing")  # file names in any script
-            self.draw().savefig(buffer, format=kind, dpi=DPI, metadata=undated)
+            self.plot().savefig(buffer, format=kind, dpi=DPI, metadata=undated)
         return buffer.getvalue()
 
 
 @contextmanager
 def styled(theme: Theme = "light") -> Iterator[None]:
-    """Figures drawn within look like those of the report."""
+    """Figures made within look like those of the report."""
     with mpl.rc_context({**_SHAPES, **_colours(_INK[theme])}):
         yield
 

@@ -1,16 +1,19 @@
 """Numbers as HTML tables."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from squid.calibration import Calibration
+from squid.config import ThresholdKind
 from squid.data.image_set import Splits
 from squid.evaluation.digits import TRUSTED, DigitMeasures
 from squid.evaluation.metrics import MEASURES, Estimate, GroupAuc, Metrics
-from squid.report.figures import HEATMAP_NAMES
-from squid.report.memories import Watched, effective_slots
+from squid.evaluation.record import TestImages
+from squid.report.figures.images import HEATMAP_NAMES
+from squid.report.memories import MemoryReads, effective_slots
 from squid.report.page import Html, join, note, table, tag
-from squid.report.scored import Scored
 
 MEASURE_NAMES = dict(zip(MEASURES, (
     "AUC", "Average precision", "Accuracy", "F1", "Sensitivity", "Specificity", "Precision",
@@ -18,9 +21,9 @@ MEASURE_NAMES = dict(zip(MEASURES, (
 UNKNOWN = "-"
 
 _RESTORED = {
-    "anomalous": "Anomalous cells drawn as the right digit",
-    "untouched": "Untouched cells drawn as the right digit",
-    "blank": "Cells of a blank image drawn as the right digit",
+    "anomalous": "Anomalous cells reconstructed as the right digit",
+    "untouched": "Untouched cells reconstructed as the right digit",
+    "blank": "Cells of a blank image reconstructed as the right digit",
     "faithfulness": "Faithfulness: untouched cells nearer to themselves than to a rival",
 }
 
@@ -34,35 +37,34 @@ def share(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.3f}"
 
 
-def metrics_table(metrics: Metrics) -> Html:
+def metrics_table(by_threshold: Mapping[ThresholdKind, Metrics]) -> Html:
+    """A column for each kind of threshold."""
+    metrics = by_threshold["healthy"]
+    both = (metrics, by_threshold["best_accuracy"])
     return table(
-        ("Measure", f"Value and {metrics.level:.0%} interval"),
-        [(MEASURE_NAMES[name], interval(getattr(metrics, name))) for name in MEASURES],
+        ("Measure", "Threshold from healthy images", "Threshold of best accuracy"),
+        [(MEASURE_NAMES[name], *(interval(getattr(m, name)) for m in both)) for name in MEASURES],
         caption=f"{metrics.normal} normal and {metrics.anomalous} anomalous test images; "
-        f"intervals from {metrics.resamples} bootstrap resamples within each class.",
+        f"{metrics.level:.0%} intervals from {metrics.resamples} bootstrap resamples within each class.",
     )
 
 
-def threshold_note(metrics: Metrics, calibration: Calibration) -> Html:
-    """By which rule the line between normal and anomalous was drawn."""
-    threshold = metrics.threshold
-    if threshold.kind == "paper":
-        return note(
-            f"Threshold rule paper: {threshold.value:.4g} gives the best accuracy on these very "
-            "test images, as in the paper; all but AUC and average precision is optimistic."
-        )
-    rate = threshold.rate or 0.0
+def threshold_note(by_threshold: Mapping[ThresholdKind, Metrics], calibration: Calibration) -> Html:
+    """How each threshold was set."""
+    healthy, best = (by_threshold[kind].threshold for kind in ("healthy", "best_accuracy"))
+    rate = healthy.rate or 0.0
     weak = "" if calibration.guaranteed(rate) else " They are too few to hold that rate."
     return note(
-        f"Threshold rule normals: {threshold.value:.4g} was measured on {calibration.heldout} "
+        f"Threshold from healthy images: {healthy.value:.4g}, measured on {calibration.heldout} "
         f"{calibration.source} for a false-positive rate of {rate:.0%}; "
-        f"no test image and no anomalous image was used.{weak}"
+        f"no test image and no anomalous image was used.{weak} "
+        f"Threshold of best accuracy: {best.value:.4g}, chosen on these very test images as in the "
+        "paper, so all but AUC and average precision is optimistic."
     )
 
 
-def findings_table(findings: Mapping[str, Any]) -> Html:
-    groups = {name: GroupAuc.model_validate(group) for name, group in findings.items()}
-    ordered = sorted(groups.items(), key=lambda item: -item[1].auc.value)
+def findings_table(findings: Mapping[str, GroupAuc]) -> Html:
+    ordered = sorted(findings.items(), key=lambda item: -item[1].auc.value)
     return table(
         ("Finding", "Images", "AUC"),
         [(name, group.count, interval(group.auc)) for name, group in ordered],
@@ -138,14 +140,19 @@ def _restoration(measures: Sequence[DigitMeasures]) -> Html:
     return made if measures[0].trusted else join([made, warning])
 
 
-def images_table(scored: Scored, places: Sequence[int], calibration: Calibration) -> Html:
+def images_table(
+    images: TestImages,
+    scores: NDArray[np.float64],
+    places: Sequence[int],
+    calibration: Calibration,
+) -> Html:
     """The images of a sheet with their whole names."""
-    standardised = calibration.standardised(scored.scores[list(places)])
+    standardised = calibration.standardised(scores[list(places)])
     return table(
         ("Image", "Shows", "Score", "Standardised"),
         [
-            (scored.names[place], scored.truth(place), f"{scored.scores[place]:.5g}", f"{p:.3f}")
-            for place, p in zip(places, standardised, strict=True)
+            (images.name[place], images.truth(place), f"{scores[place]:.5g}", f"{s:.3f}")
+            for place, s in zip(places, standardised, strict=True)
         ],
         caption="From left to right. Standardised: 0.5 is the average healthy image; "
         "it is not a chance of disease.",
@@ -153,10 +160,10 @@ def images_table(scored: Scored, places: Sequence[int], calibration: Calibration
     )
 
 
-def memories_table(watched: Sequence[Watched]) -> Html:
+def memories_table(reads: Sequence[MemoryReads]) -> Html:
     rows = [
         (m.name, *m.use.shape, f"{(m.use > 0).mean():.0%}", f"{effective_slots(m.use):.1f}")
-        for m in watched
+        for m in reads
     ]
     return table(
         ("Memory", "Regions", "Slots each", "Ever read", "Effective slots"),

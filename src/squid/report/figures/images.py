@@ -1,4 +1,4 @@
-"""The figures of a report: sheets of images, ROC, scores of both classes."""
+"""Sheets of images: input, reconstruction and heatmaps."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,21 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
-from sklearn.metrics import roc_curve
 
-from squid.data.image_set import ANOMALOUS, NORMAL
 from squid.heatmaps import overlay, shared_scale
-from squid.report.style import (
-    ANOMALOUS_COLOUR,
-    DASHES,
-    NORMAL_COLOUR,
-    ORANGE,
-    PALETTE,
-    canvas,
-    faint,
-    legend,
-    without_axes,
-)
+from squid.report.style import ORANGE, canvas, without_axes
 
 Array = NDArray[np.float64]
 
@@ -34,9 +22,8 @@ HEATMAP_NAMES = {
     "memory": "memory distance",
     "method": "heatmap",
 }
-"""What the rows of a sheet are called, by the kinds of `squid.explain`."""
+"""Names of the rows of a sheet, by kind of heatmap."""
 
-_BINS = 40
 _PICTURE, _ABOVE, _ASIDE = 1.42, 0.6, 0.28  # inches: a picture with its gap, titles, row names
 _SMALL: dict[str, Any] = {"fontsize": 8, "linespacing": 1.3}
 
@@ -127,12 +114,12 @@ def _pictures(
     example: Example, scales: Mapping[str, tuple[float, float]]
 ) -> dict[str, NDArray[Any]]:
     """What a column shows from top to bottom."""
-    drawn = {} if example.reconstruction is None else {"reconstruction": example.reconstruction}
+    made = {} if example.reconstruction is None else {"reconstruction": example.reconstruction}
     heat = {
         HEATMAP_NAMES[kind]: overlay(example.image, heatmap, scale=scales[kind])
         for kind, heatmap in example.heatmaps.items()
     }
-    return {"input": example.image, **drawn, **heat}
+    return {"input": example.image, **made, **heat}
 
 
 def _outline(axes: Axes, example: Example, left: float) -> None:
@@ -145,63 +132,3 @@ def _outline(axes: Axes, example: Example, left: float) -> None:
         corner = left + column * width - 0.5, row * height - 0.5
         frame = Rectangle(corner, width, height, fill=False, edgecolor=ORANGE, linewidth=1.8)
         axes.add_patch(frame).set_clip_on(False)
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The scores of one run, as a line of the ROC figure."""
-
-    label: str
-    scores: Array
-    labels: NDArray[np.int64]
-    colour: str = PALETTE[0]
-
-
-def roc(curves: Sequence[Curve], thresholds: Mapping[str, float] | None = None) -> Figure:
-    """ROC curves; operating points are those of the first one."""
-    figure = canvas(5.6, 5.0)
-    axes = figure.add_subplot()
-    axes.plot([0, 1], [0, 1], color=faint(), linewidth=1, linestyle=":")
-    named: set[str] = set()
-    for curve in curves:
-        false_alarms, found, _ = roc_curve(curve.labels, curve.scores)
-        label = curve.label if curve.label not in named else "_"  # one entry for several seeds
-        axes.plot(false_alarms, found, color=curve.colour, label=label, clip_on=False)
-        named.add(curve.label)
-    for (name, value), marker in zip((thresholds or {}).items(), "oD", strict=False):
-        x, y = _operating_point(curves[0], value)
-        axes.plot(
-            x, y, marker, color=ANOMALOUS_COLOUR, markersize=8, label=name, clip_on=False, zorder=3
-        )
-    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="False alarms (1 - specificity)")
-    axes.set(ylabel="Found anomalies (sensitivity)", aspect="equal")
-    legend(axes, loc="lower right")
-    return figure
-
-
-def _operating_point(curve: Curve, threshold: float) -> tuple[float, float]:
-    called = curve.scores >= threshold
-    share = [float(called[curve.labels == label].mean()) for label in (NORMAL, ANOMALOUS)]
-    return share[0], share[1]
-
-
-def score_histogram(
-    scores: Array, labels: NDArray[np.int64], thresholds: Mapping[str, float]
-) -> Figure:
-    """How the scores of both classes lie, each as a share of its own class."""
-    figure = canvas(6.4, 3.6)
-    axes = figure.add_subplot()
-    edges = np.histogram_bin_edges(scores, _BINS).tolist()
-    classes = (NORMAL, "normal", NORMAL_COLOUR), (ANOMALOUS, "anomalous", ANOMALOUS_COLOUR)
-    for label, name, colour in classes:
-        values = scores[labels == label]
-        weights = np.full(len(values), 1 / max(len(values), 1))
-        style: dict[str, Any] = {"weights": weights, "color": colour}
-        axes.hist(values, edges, alpha=0.4, label=f"{name} ({len(values)})", **style)
-        axes.hist(values, edges, histtype="step", linewidth=1.4, **style)
-    for (name, value), dash in zip(thresholds.items(), DASHES[1:], strict=False):
-        axes.axvline(value, color=axes.xaxis.label.get_color(), linestyle=dash, label=name)
-    axes.set(xlabel="Score (higher = more anomalous)", ylabel="Share of the class")
-    axes.grid(visible=False, axis="x")
-    legend(axes, ncols=2, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2)
-    return figure
