@@ -1,4 +1,4 @@
-"""The detector: the same scores by every way in, every engine and every batch."""
+"""The detector: the same scores from files and arrays, by every backend and in every batch."""
 
 import os
 from pathlib import Path
@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from squid import scoring
 from squid.calibration import Calibration
 from squid.data.image_set import ImageSet, Splits
-from squid.detector import Detector, new_method
+from squid.detector import UNCALIBRATED, Detector
 from squid.errors import ConfigError, DataError
 from squid.inference.onnx import ExportError
 from squid.recipe import CalibrationConfig, Recipe
 from squid.run import Run
+from squid.training import calibrated_detector, new_method
 
 SIZE = 32
 SQUID = {
@@ -59,7 +59,7 @@ def files(pixels: Tensor, tmp_path: Path) -> list[Path]:
     return paths
 
 
-# ------------------------------------------------------------------ the ways in
+# ------------------------------------------------------------ files and arrays
 
 
 def test_scores_do_not_depend_on_the_batch(detector: Detector, pixels: Tensor) -> None:
@@ -89,27 +89,42 @@ def test_a_broken_file_is_refused_or_named(detector: Detector, files: list[Path]
     files[3].write_bytes(b"not a picture")
     with pytest.raises(DataError, match=r"3\.png"):
         detector.score(files)
-    told: list[tuple[int, int]] = []
-    scored = detector.score_files(files, on_error="skip", progress=lambda *done: told.append(done))
+    reported: list[tuple[int, int]] = []
+    scored = detector.score_files(
+        files, on_error="skip", progress=lambda *done: reported.append(done)
+    )
     assert [source for source, _ in scored.skipped] == [str(files[3])]
     assert scored.sources == tuple(str(path) for path in files if path != files[3])
     assert len(scored.scores) == 19
-    assert told[-1] == (20, 20)
+    assert reported[-1] == (20, 20)
 
 
-def test_a_prediction_says_what_a_score_means(detector: Detector, files: list[Path]) -> None:
+def test_a_prediction_is_calibrated(detector: Detector, files: list[Path]) -> None:
     scores = detector.score(files)
     for prediction, score, path in zip(detector.predict(files), scores, files, strict=True):
         assert prediction.source == str(path)
         assert prediction.score == score
-        assert prediction.anomalous == (score >= 0.7)
+        assert prediction.flagged == (score >= 0.7)
         assert prediction.standardised == pytest.approx(1 / (1 + np.exp(-(score - 0.5) / 2.0)))
 
 
 def test_a_saved_detector_scores_the_same(detector: Detector, run: Path, pixels: Tensor) -> None:
-    loaded = Detector.load(run, device="cpu", engine="torch")
+    loaded = Detector.load(run, device="cpu", backend="torch")
     assert np.array_equal(loaded.score(pixels), detector.score(pixels))
     assert loaded.calibration == detector.calibration
+
+
+def test_it_names_itself_in_one_line(detector: Detector) -> None:
+    assert repr(detector) == "Detector(squid, 32 pixels, cpu, calibrated on 9 images)"
+    untrained = Detector(detector.method, UNCALIBRATED, detector.recipe, device="cpu")
+    assert repr(untrained) == "Detector(squid, 32 pixels, cpu, not calibrated)"
+
+
+def test_a_method_is_set_to_eval_mode() -> None:
+    """Snapshots score a method in training, which sets itself back at each epoch."""
+    method = new_method(recipe(MEMORYLESS)).train()
+    Detector(method, UNCALIBRATED, recipe(MEMORYLESS), device="cpu")
+    assert not method.training
 
 
 def test_mean_and_spread_come_from_the_images_the_recipe_names(pixels: Tensor) -> None:
@@ -120,14 +135,14 @@ def test_mean_and_spread_come_from_the_images_the_recipe_names(pixels: Tensor) -
         given = recipe(MEMORYLESS).model_copy(
             update={"calibration": CalibrationConfig.model_validate(settings)}
         )
-        return Detector.calibrated(new_method(given), given, splits, device="cpu").calibration
+        return calibrated_detector(new_method(given), given, splits, device="cpu").calibration
 
     assert calibration().count == len(pixels)
     assert calibration(images=5).count == 5
     assert calibration(images=5, augmented=True).mean != calibration(images=5).mean
 
 
-# ------------------------------------------------------------------- the engines
+# -------------------------------------------------------------------- backends
 
 
 def test_bf16_is_near(detector: Detector, run: Path, pixels: Tensor) -> None:
@@ -137,13 +152,13 @@ def test_bf16_is_near(detector: Detector, run: Path, pixels: Tensor) -> None:
     np.testing.assert_allclose(rough, exact, atol=0.05 * np.abs(exact).max())
 
 
-def test_engines_that_do_not_go_together_are_refused(run: Path, detector: Detector) -> None:
+def test_a_backend_that_cannot_work_is_refused(run: Path, detector: Detector) -> None:
     with pytest.raises(ConfigError, match="--device cpu"):
-        Detector.load(run, device="cuda", engine="onnx")
+        Detector.load(run, device="cuda", backend="onnx")
     with pytest.raises(ConfigError, match="--precision"):
-        Detector.load(run, engine="onnx", precision="bf16")
+        Detector.load(run, backend="onnx", precision="bf16")
     with pytest.raises(ConfigError, match="save the detector"):
-        Detector(detector.method, detector.calibration, detector.recipe, engine="onnx")
+        Detector(detector.method, detector.calibration, detector.recipe, backend="onnx")
 
 
 class TestOnnx:
@@ -157,7 +172,7 @@ class TestOnnx:
         self, detector: Detector, run: Path, pixels: Tensor
     ) -> None:
         exact = detector.score(pixels)
-        by_onnx = Detector.load(run, engine="onnx").score(pixels)
+        by_onnx = Detector.load(run, backend="onnx").score(pixels)
         np.testing.assert_allclose(by_onnx, exact, rtol=1e-4, atol=1e-5)
         made = (run / "model.onnx").stat().st_mtime_ns
         assert np.array_equal(Detector.load(run, device="cpu").score(pixels), by_onnx)
@@ -167,28 +182,43 @@ class TestOnnx:
 
     def test_a_file_older_than_the_weights_is_made_anew(self, tmp_path: Path) -> None:
         run, images = saved(tmp_path, seed=1), torch.rand(2, SIZE, SIZE)
-        Detector.load(run, engine="onnx").score(images)
+        Detector.load(run, backend="onnx").score(images)
         other = saved(tmp_path / "other", seed=2)
         os.replace(other / "model.safetensors", run / "model.safetensors")
         os.utime(run / "model.safetensors")
-        expected = Detector.load(run, device="cpu", engine="torch").score(images)
-        found = Detector.load(run, engine="onnx").score(images)
+        expected = Detector.load(run, device="cpu", backend="torch").score(images)
+        found = Detector.load(run, backend="onnx").score(images)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
     def test_auto_takes_an_onnx_file_that_is_there_and_writes_none(self, tmp_path: Path) -> None:
         run, images = saved(tmp_path, seed=1), torch.rand(3, SIZE, SIZE)
         Detector.load(run, device="cpu").score(images)
         assert not (run / "model.onnx").exists()
-        by_onnx = Detector.load(run, engine="onnx").score(images)
+        by_onnx = Detector.load(run, backend="onnx").score(images)
         assert np.array_equal(Detector.load(run, device="cpu").score(images), by_onnx)
 
-    def test_a_failed_export_is_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_torch_runs_the_modules_although_there_is_an_onnx_file(self, tmp_path: Path) -> None:
+        """The report reads memories by forward hooks, which ONNX Runtime never calls."""
+        run, images = saved(tmp_path, seed=1), torch.rand(3, SIZE, SIZE)
+        Detector.load(run, backend="onnx").score(images)
+        assert Run.open(run).onnx is not None
+        for backend, calls in (("torch", 1), ("auto", 0)):
+            detector = Detector.load(run, device="cpu", backend=backend)  # type: ignore[arg-type]
+            seen: list[torch.nn.Module] = []
+            first = next(m for m in detector.method.modules() if isinstance(m, torch.nn.Conv2d))
+            first.register_forward_hook(lambda module, *_, seen=seen: seen.append(module))
+            detector.score(images)
+            assert len(seen) == calls
+
+    def test_a_failed_export_is_raised(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def fail(*_: object, **__: object) -> float:
             raise ExportError("It differs.")
 
-        monkeypatch.setattr(scoring, "export_onnx", fail)
+        monkeypatch.setattr("squid.inference.export_onnx", fail)
         with pytest.raises(ExportError):
-            Detector.load(saved(tmp_path, seed=1), engine="onnx").score(torch.rand(3, SIZE, SIZE))
+            Detector.load(saved(tmp_path, seed=1), backend="onnx")
 
 
 def saved(folder: Path, seed: int) -> Path:

@@ -15,7 +15,9 @@ from squid.config import Backend, Device, Precision
 from squid.data.base import Progress
 from squid.data.decode import OnError
 from squid.data.inputs import Images, LoadedImages, open_images, read_images
-from squid.inference.torch import BATCH_SIZE, Scoring, scoring_device, to_device, to_unit
+from squid.data.pixels import to_unit
+from squid.inference import open_backend, scoring_device
+from squid.inference.torch import BATCH_SIZE, to_device
 from squid.methods.base import Method
 from squid.recipe import Recipe
 from squid.run import Run
@@ -23,20 +25,21 @@ from squid.run import Run
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a detector says of one image."""
+    """The result for one image."""
 
     source: str
+    """The file it came from, or its place in the array."""
     score: float
     """Raw; higher is more anomalous."""
     standardised: float
     """The paper's standardised score: 0.5 is the average healthy image; not a chance of disease."""
-    anomalous: bool | None
+    flagged: bool | None
     """Whether the score reaches the threshold measured on held-out healthy images; None without
     a calibration."""
 
 
 @dataclass(frozen=True)
-class Scored:
+class Scores:
     """Raw scores, with where each came from."""
 
     scores: NDArray[np.float64]  # (n,)
@@ -49,7 +52,11 @@ UNCALIBRATED = Calibration(mean=0.0, std=1.0, count=0, thresholds={}, heldout=0)
 
 
 class Detector:
-    """Scores images with a trained method; `predict` adds what the scores mean."""
+    """Scores images with a trained method; `predict` adds what the scores mean.
+
+    The method is moved to the device and set to eval mode in place. Whoever builds a detector from
+    a method in training, as snapshots do, sets it back to train mode.
+    """
 
     def __init__(
         self,
@@ -71,7 +78,7 @@ class Detector:
         self.calibration = calibration
         self.recipe = recipe
         usual = recipe.train.precision if self.device.type == "cuda" else "float32"
-        self._scoring = Scoring(
+        self._backend = open_backend(
             method,
             recipe.method.size,
             self.device,
@@ -93,7 +100,8 @@ class Detector:
     ) -> "Detector":
         """From a run folder, and nothing else.
 
-        `backend`: `auto` takes ONNX Runtime on a CPU once the run has an ONNX file.
+        `backend`: `auto` takes ONNX Runtime on a CPU if the run has an ONNX file; `onnx` writes
+        that file where it is missing; `torch` runs the method itself, with its modules' hooks.
         """
         folder = Run.open(run)
         return cls(
@@ -106,6 +114,11 @@ class Detector:
             compile=compile,
             run=folder,
         )
+
+    def __repr__(self) -> str:
+        method, count = self.recipe.method, self.calibration.count
+        calibrated = f"calibrated on {count} images" if count else "not calibrated"
+        return f"Detector({method.name}, {method.size} pixels, {self.device}, {calibrated})"
 
     @property
     def rates(self) -> list[float]:
@@ -124,19 +137,18 @@ class Detector:
 
     def score_files(
         self, images: Images, *, on_error: OnError = "raise", progress: Progress | None = None
-    ) -> Scored:
+    ) -> Scores:
         """Files are decoded while those before them are scored, in bounded memory."""
         opened = open_images(images, self.recipe.method.size)
         scores: list[Tensor] = []
         sources: list[str] = []
         skipped: list[tuple[str, str]] = []
-        self._scoring.prepare(len(opened))
+        self._backend.prepare(len(opened))
         gpu = self.device.type == "cuda"
         for chunk in opened.chunks(BATCH_SIZE[self.device.type], on_error, beside_gpu=gpu):
             if len(chunk.pixels):
-                score = self._scoring.backend(chunk.pixels)
-                scores.append(score(chunk.pixels))
-                # One chunk behind, so that a GPU works while the next chunk is on its way.
+                scores.append(self._backend.score(chunk.pixels))
+                # Results are read one chunk late: a GPU works while the next chunk is on its way.
                 scores[-2:-1] = [late.cpu() for late in scores[-2:-1]]
             sources += [opened.sources[place] for place in chunk.places]
             skipped += [(opened.sources[place], reason) for place, reason in chunk.skipped]
@@ -145,7 +157,7 @@ class Detector:
         joined = (
             torch.cat([late.double().cpu() for late in scores]).numpy() if scores else np.empty(0)
         )
-        return Scored(joined, tuple(sources), tuple(skipped))
+        return Scores(joined, tuple(sources), tuple(skipped))
 
     def predict(self, images: Images, *, rate: float | None = None) -> list[Prediction]:
         """Scores and what they mean, at a target false-positive rate (the recipe's by default)."""
@@ -155,27 +167,28 @@ class Detector:
     def interpret(
         self, sources: Sequence[str], scores: NDArray[np.float64], *, rate: float | None = None
     ) -> list[Prediction]:
-        """What raw scores mean."""
+        """Predictions from raw scores."""
         standardised = self.calibration.standardised(scores)
         flags: list[bool | None] = [None] * len(scores)
         if self.calibration.thresholds:
             rate = self.recipe.false_positive_rate if rate is None else rate
             flags = self.calibration.flagged(scores, rate).tolist()
         return [
-            Prediction(source, float(score), float(standardised), flagged)
-            for source, score, standardised, flagged in zip(
+            Prediction(source, float(score), float(value), flagged)
+            for source, score, value, flagged in zip(
                 sources, scores, standardised, flags, strict=True
             )
         ]
 
     def reconstruct(self, images: Images) -> NDArray[np.float32] | None:
-        """(n, h, w) in [0, 1]: the healthy version the method draws; None where it draws none."""
-        drawn = [
+        """(n, h, w) in [0, 1]: each image as the method reconstructs it from healthy ones; None
+        where it reconstructs nothing."""
+        parts = [
             self.method.reconstruct(batch) for batch in self._batches(self.read(images).pixels)
         ]
-        if any(d is None for d in drawn):
+        if any(part is None for part in parts):
             return None
-        return torch.cat([d[:, 0].float().cpu() for d in drawn if d is not None]).numpy()
+        return torch.cat([part[:, 0].float().cpu() for part in parts if part is not None]).numpy()
 
     def explain(self, images: Images, kind: str | None = None) -> NDArray[np.float32]:
         """(n, h, w) heatmaps, higher = more anomalous; `kind` is one of `heatmap_kinds`."""
@@ -188,7 +201,7 @@ class Detector:
 
     @property
     def heatmap_kinds(self) -> tuple[str, ...]:
-        """The heatmaps this method can make, the most telling first."""
+        """The heatmaps this method can make, the default first."""
         return heatmaps.kinds(self.method)
 
     def read(
@@ -198,6 +211,7 @@ class Detector:
         return read_images(images, self.recipe.method.size, on_error=on_error, progress=progress)
 
     def _batches(self, pixels: Tensor) -> Iterator[Tensor]:
+        """(n, 1, h, w) uint8 -> (b, 1, h, w) in [0, 1], on the device and without gradients."""
         with torch.no_grad():
             for part in torch.split(pixels, BATCH_SIZE[self.device.type]):
                 yield to_unit(to_device(part, self.device))

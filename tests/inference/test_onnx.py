@@ -1,4 +1,4 @@
-"""Every method says the same in ONNX as in torch, at any batch size."""
+"""Every method gives the same scores in ONNX as in torch, at any batch size."""
 
 from pathlib import Path
 from typing import Any
@@ -7,9 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from squid import export
+from squid.data.pixels import to_unit
 from squid.errors import MissingExtra
-from squid.inference.onnx import ExportError, OnnxScorer, export_onnx, exportable
+from squid.inference.onnx import (
+    ExportError,
+    OnnxBackend,
+    can_export,
+    export_onnx,
+    exportable,
+)
 from squid.methods import METHODS, build
 from squid.methods.base import Batch, Method
 
@@ -24,7 +30,7 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 def fitted(name: str) -> Method:
-    """Small, untrained, with everything set that training would have measured."""
+    """Small and untrained, with everything set that training would have measured."""
     fields = METHODS[name].Config.model_fields
     settings = {key: value for key, value in EVERYWHERE.items() if key in fields}
     torch.manual_seed(0)
@@ -45,7 +51,7 @@ def images(b: int) -> Tensor:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_onnx_says_what_torch_says(name: str, tmp_path: Path) -> None:
+def test_onnx_gives_what_torch_gives(name: str, tmp_path: Path) -> None:
     method = fitted(name)
     if not exportable(method):
         pytest.skip(f"{name} fits something to each image when it scores")
@@ -53,27 +59,38 @@ def test_onnx_says_what_torch_says(name: str, tmp_path: Path) -> None:
     assert export_onnx(method, tmp_path / "model.onnx", size=SIZE, images=images(3)) < 1e-2
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
     assert all(torch.equal(before[key], value) for key, value in method.state_dict().items())
-    scorer = OnnxScorer(tmp_path / "model.onnx")
+    backend = OnnxBackend(tmp_path / "model.onnx")
     for b in (1, 5):  # neither is a size that the export saw
+        found = backend.run(images(b))
         with torch.no_grad():
-            same(scorer.score(images(b)), method.score(images(b)))
-            same(scorer.reconstruct(images(b)), method.reconstruct(images(b)))
+            same(found["score"], method.score(images(b)))
+            reconstruction = method.reconstruct(images(b))
+        assert ("reconstruction" in found) == (reconstruction is not None)
+        if reconstruction is not None:
+            same(found["reconstruction"], reconstruction)
 
 
-def same(ours: Tensor | None, theirs: Tensor | None) -> None:
-    assert (ours is None) == (theirs is None)
-    if ours is not None and theirs is not None:
-        atol = 1e-4 * max(1.0, float(theirs.abs().max()))
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=atol)
+def same(ours: Tensor, theirs: Tensor) -> None:
+    atol = 1e-4 * max(1.0, float(theirs.abs().max()))
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=atol)
 
 
-def test_what_fits_images_is_refused(tmp_path: Path) -> None:
+def test_an_export_is_checked_on_random_images_where_none_are_given(tmp_path: Path) -> None:
+    method = fitted("squid")
+    assert export_onnx(method, tmp_path / "model.onnx", size=SIZE) < 1e-2
+    pixels = (images(4) * 255).to(torch.uint8)
+    with torch.no_grad():
+        expected = method.score(to_unit(pixels))
+    same(OnnxBackend(tmp_path / "model.onnx").score(pixels), expected)
+
+
+def test_a_method_that_fits_each_image_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="--backend torch"):
         export_onnx(fitted("if2d"), tmp_path / "model.onnx", size=SIZE)
 
 
 class Unsteady(Method):
-    """Adds how often it was asked, which is a constant of the exported graph."""
+    """Adds the number of calls, which is a constant in the exported graph."""
 
     calls = 0
 
@@ -91,9 +108,9 @@ def test_a_file_that_differs_is_not_kept(tmp_path: Path) -> None:
 def test_without_the_extra_the_remedy_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "find_spec", lambda name: None)
-    assert not export.can_export()
+    monkeypatch.setattr("squid.inference.onnx.find_spec", lambda name: None)
+    assert not can_export()
     with pytest.raises(MissingExtra, match=r"squid-radiography\[export\]"):
         export_onnx(Unsteady(), tmp_path / "model.onnx", size=SIZE)
     with pytest.raises(MissingExtra, match="onnxruntime"):
-        OnnxScorer(tmp_path / "model.onnx")
+        OnnxBackend(tmp_path / "model.onnx")

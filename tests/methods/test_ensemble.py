@@ -10,7 +10,7 @@ from squid.config import parse
 from squid.data.folder import Folder
 from squid.data.store import ImageStore
 from squid.errors import ConfigError
-from squid.inference.onnx import OnnxScorer, can_export, export_onnx
+from squid.inference.onnx import OnnxBackend, can_export, export_onnx
 from squid.methods import build
 from squid.methods.auto_encoder import AutoEncoder, AutoEncoderConfig
 from squid.methods.base import Method
@@ -111,5 +111,5 @@ def test_is_exported_as_one_graph(three: Method, images: torch.Tensor, tmp_path:
     export_onnx(three, tmp_path / "three.onnx", size=32)
     with torch.no_grad():
         expected = three.score(images)
-    scores = OnnxScorer(tmp_path / "three.onnx").score(images)
+    scores = OnnxBackend(tmp_path / "three.onnx").run(images)["score"]
     torch.testing.assert_close(scores, expected, rtol=1e-3, atol=1e-3)

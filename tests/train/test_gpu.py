@@ -70,10 +70,10 @@ def test_replayed_scoring_equals_eager(make, monkeypatch, compile, count):
     first, second = torch.randint(0, 256, (2, count, 1, 32, 32), dtype=torch.uint8)
     method = make().eval()
     eager = [detector(method).score(pixels) for pixels in (first, second)]
-    monkeypatch.setattr("squid.inference.torch.SEEN_OFTEN", 0)
+    monkeypatch.setattr("squid.inference.torch.REPLAY_AFTER", 0)
     replaying = detector(method, compile=compile)
     replayed = [replaying.score(pixels) for pixels in (first, second)]
-    assert (len(replaying._scoring._torch._replays) == 1) == (count != 3)
+    assert (len(replaying._backend._replays) == 1) == (count != 3)
     np.testing.assert_allclose(replayed, eager, rtol=1e-3, atol=1e-4)
 
 

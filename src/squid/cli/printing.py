@@ -13,6 +13,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from squid.benchmark import Plan
     from squid.calibration import Calibration
     from squid.data.image_set import Splits
     from squid.detector import Prediction
@@ -154,3 +155,25 @@ def show_calibration(console: Console, run: Path, calibration: "Calibration") ->
         enough = "" if calibration.guaranteed(rate) else "  (too few images for this rate)"
         table.add_row(f"{rate:.0%}", f"{threshold:.4f}{enough}")
     console.print(table)
+
+
+def show_plan(console: Console, plan: "Plan") -> None:
+    """Rows, seeds and expected time of a benchmark, and what is done already."""
+    from squid.benchmark.job import read_result
+    from squid.benchmark.summary import expected_seconds
+
+    table = Table("section", "row", "seeds", "done", "expected minutes", title=plan.title)
+    total, unknown = 0.0, 0
+    for section in plan.sections:
+        for row in dict.fromkeys(job.row for job in plan.of(section)):
+            jobs = [job for job in plan.of(section) if job.row == row]
+            done = sum(read_result(job.folder) is not None for job in jobs)
+            seconds = expected_seconds(section, row)
+            unknown += seconds is None
+            total += (seconds or 0.0) * (len(jobs) - done)
+            minutes = "?" if seconds is None else f"{len(jobs)} x {seconds / 60:.1f}"
+            seeds = ", ".join(str(job.recipe.seed) for job in jobs)
+            table.add_row(section, row, seeds, f"{done} of {len(jobs)}", minutes)
+    console.print(table)
+    left = f"about {total / 60:.0f} minutes left on one NVIDIA H200"
+    print_line(console, left + (f", and {unknown} rows of unknown length" if unknown else ""))

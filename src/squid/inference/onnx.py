@@ -1,4 +1,7 @@
-"""A method as one ONNX file: images in, score and reconstruction out, checked against torch."""
+"""Scoring by ONNX Runtime: a method as one file, images in, scores and reconstructions out.
+
+`export_onnx` writes the file and checks it against torch; `OnnxBackend` scores with it.
+"""
 
 import copy
 import logging
@@ -12,21 +15,23 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from squid.data.pixels import to_unit
 from squid.errors import MissingExtra, SquidError
 from squid.methods.base import Method
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
 TOLERANCE = 1e-3
-"""Of the largest value, for the difference between ONNX Runtime and torch."""
+"""Largest difference between ONNX Runtime and torch, as a share of the largest value."""
 
 
 class ExportError(SquidError):
-    """A method cannot be exported, or its file does not say what the method says."""
+    """A method cannot be exported, or its file gives other results than the method."""
 
 
-class OnnxScorer:
-    """Scores images with ONNX Runtime on the CPU, with as many threads as torch would use."""
+class OnnxBackend:
+    """An exported method on the CPU, with as many threads as torch would use."""
 
     def __init__(self, path: Path | str) -> None:
         _require("onnxruntime")
@@ -39,19 +44,20 @@ class OnnxScorer:
         self._session = onnxruntime.InferenceSession(
             os.fspath(path), options, providers=["CPUExecutionProvider"]
         )
-        self.draws = any(out.name == "reconstruction" for out in self._session.get_outputs())
 
-    def score(self, images: Tensor) -> Tensor:
-        """(b, 1, h, w) in [0, 1] -> (b,)."""
-        return self._run("score", images)
+    def prepare(self, images: int) -> None:
+        """Nothing to do: an open session is ready for any number of images."""
 
-    def reconstruct(self, images: Tensor) -> Tensor | None:
-        """(b, 1, h, w) -> (b, 1, h, w); None where the method draws nothing."""
-        return self._run("reconstruction", images) if self.draws else None
+    def score(self, pixels: Tensor) -> Tensor:
+        """(b, 1, h, w) uint8 -> (b,)."""
+        return self.run(to_unit(pixels), "score")["score"]
 
-    def _run(self, output: str, images: Tensor) -> Tensor:
-        values = self._session.run([output], {"images": images.float().cpu().numpy()})
-        return torch.from_numpy(values[0])
+    def run(self, images: Tensor, *outputs: str) -> dict[str, Tensor]:
+        """(b, 1, h, w) in [0, 1] -> the named outputs of the file, or all of them: `score` (b,) and
+        `reconstruction` (b, 1, h, w) where the method has one."""
+        names = list(outputs) or [output.name for output in self._session.get_outputs()]
+        values = self._session.run(names, {"images": images.float().cpu().numpy()})
+        return {name: torch.from_numpy(value) for name, value in zip(names, values, strict=True)}
 
 
 def exportable(method: Method) -> bool:
@@ -60,15 +66,15 @@ def exportable(method: Method) -> bool:
 
 
 def can_export() -> bool:
-    """Whether what an export needs is installed."""
+    """Whether the packages that an export needs are installed."""
     return all(find_spec(package) for package in NEEDED)
 
 
 def export_onnx(
     method: Method, path: Path | str, *, size: int, images: Tensor | None = None
 ) -> float:
-    """Write `path` and give the largest difference from torch, over `images` (b, 1, size, size) or
-    random ones; a file that differs too much is not left behind."""
+    """Write `path` and give the largest difference from torch, over `images` (b, 1, size, size) in
+    [0, 1] or random ones; a file that differs too much is not left behind."""
     _require(*NEEDED)
     if not exportable(method):
         raise ExportError(
@@ -76,38 +82,39 @@ def export_onnx(
             "use --backend torch."
         )
     partial = Path(f"{path}.part")
-    scoring = _Scoring(method, size)
+    graph = _Graph(method, size)
     try:
-        _write(scoring, partial, size)
-        difference = _check(scoring, OnnxScorer(partial), _examples(images, size))
+        _write(graph, partial, size)
+        examples = _random_images(size) if images is None else images.float().cpu()
+        difference = _check(graph, OnnxBackend(partial), examples)
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
     return difference
 
 
-class _Scoring(nn.Module):
-    """What the file computes; a copy in float32 and plain layout."""
+class _Graph(nn.Module):
+    """What the file computes: a copy of the method in float32 and plain memory layout."""
 
     def __init__(self, method: Method, size: int) -> None:
         super().__init__()
         self.method = copy.deepcopy(method).cpu().float().eval()
         self.method.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         with torch.no_grad():
-            self.draws = self.method.reconstruct(torch.zeros(1, 1, size, size)) is not None
+            self.reconstructs = self.method.reconstruct(torch.zeros(1, 1, size, size)) is not None
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         score = self.method.score(images)
-        reconstruction = self.method.reconstruct(images) if self.draws else None
+        reconstruction = self.method.reconstruct(images) if self.reconstructs else None
         return (score,) if reconstruction is None else (score, reconstruction)
 
 
-def _write(scoring: _Scoring, path: Path, size: int) -> None:
-    names = ["score", "reconstruction"] if scoring.draws else ["score"]
+def _write(graph: _Graph, path: Path, size: int) -> None:
+    names = ["score", "reconstruction"] if graph.reconstructs else ["score"]
     try:
         with torch.no_grad(), _quiet():
             program = torch.onnx.export(
-                scoring,
+                graph,
                 (torch.rand(2, 1, size, size),),
                 dynamo=True,
                 input_names=["images"],
@@ -116,22 +123,21 @@ def _write(scoring: _Scoring, path: Path, size: int) -> None:
                 verbose=False,
             )
     except torch.onnx.errors.OnnxExporterError as error:
-        name = type(scoring.method).__name__
+        name = type(graph.method).__name__
         raise ExportError(f"{name} cannot be written as ONNX; use --backend torch.") from error
     assert program is not None
     program.save(path)
 
 
-def _check(scoring: _Scoring, scorer: OnnxScorer, images: Tensor) -> float:
-    """The largest difference, one by one and together, of scores and reconstructions."""
+def _check(graph: _Graph, backend: OnnxBackend, images: Tensor) -> float:
+    """The largest difference of scores and reconstructions, for one image and for all together."""
     largest = 0.0
     for batch in (images[:1], images):
         with torch.no_grad():
-            expected = scoring(batch)
-        found = [scorer.score(batch), scorer.reconstruct(batch)]
-        for ours, theirs in zip(expected, found, strict=False):
-            assert theirs is not None
+            expected = graph(batch)
+        for ours, theirs in zip(expected, backend.run(batch).values(), strict=True):
             difference, scale = float((ours - theirs).abs().max()), float(ours.abs().max())
+            # Written so that a difference of NaN is refused as well.
             if not difference <= TOLERANCE * max(scale, 1.0):
                 raise ExportError(
                     f"ONNX Runtime and torch differ by {difference:.2g}; use --backend torch."
@@ -140,10 +146,13 @@ def _check(scoring: _Scoring, scorer: OnnxScorer, images: Tensor) -> float:
     return largest
 
 
-def _examples(images: Tensor | None, size: int) -> Tensor:
-    if images is not None:
-        return images.float().cpu()
-    return torch.rand(8, 1, size, size, generator=torch.Generator().manual_seed(0))
+def _random_images(size: int) -> Tensor:
+    """(8, 1, size, size): clouds with a little noise. In noise alone all patches would look alike,
+    and a memory's choice between slots would depend on the last digit."""
+    generator = torch.Generator().manual_seed(0)
+    coarse = torch.rand(8, 1, max(size // 8, 2), max(size // 8, 2), generator=generator)
+    noise = torch.rand(8, 1, size, size, generator=generator)
+    return 0.9 * F.interpolate(coarse, (size, size), mode="bilinear") + 0.1 * noise
 
 
 def _require(*packages: str) -> None:
@@ -154,7 +163,7 @@ def _require(*packages: str) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter warns of its own future and of packages that are not needed."""
+    """Without the exporter's warnings about its own future and about packages it does not need."""
     logger: Any = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
