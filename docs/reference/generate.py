@@ -1,17 +1,19 @@
-"""Writes cli.md and recipe.md from the code, comparison.md and the README's table from the results
-in benchmarks/: `python docs/reference/generate.py`."""
+"""Writes cli.md and recipe.md from the code; comparison.md, the README's tables and the timings of
+`squid benchmark --list` from the results in benchmarks/: `python docs/reference/generate.py`."""
 
 import inspect
 import types
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pydantic.fields import FieldInfo
 from typer.models import OptionInfo
 
 from squid.benchmark import BenchmarkTable, table_of_results
+from squid.benchmark.summary import read_results
 from squid.cli import app
 from squid.config import Config
 from squid.data import DATASETS
@@ -91,8 +93,23 @@ def readme_page() -> str:
 
 
 def _comparison() -> BenchmarkTable:
-    folders = [ROOT / "benchmarks/results" / name for name in ("comparison", "accuracy")]
-    return table_of_results(folders, "The comparison")
+    return table_of_results([ROOT / "benchmarks/results/jobs"], "The comparison")
+
+
+def timings() -> str:
+    """Mean training seconds of each row's kept results, in TOML."""
+    results, _ = read_results([ROOT / "benchmarks/results/jobs"])
+    seconds: dict[str, dict[str, list[float]]] = {}
+    for result in results:
+        rows = seconds.setdefault(result.section, {})
+        rows.setdefault(result.row, []).append(result.cost.training_seconds)
+    lines = [
+        "# Training seconds of one seed on an NVIDIA H200. Made by docs/reference/generate.py."
+    ]
+    for section, rows in sorted(seconds.items()):
+        lines += ["", f"[{section}]"]
+        lines += [f"{row} = {fmean(times):.0f}" for row, times in rows.items()]
+    return "\n".join(lines) + "\n"
 
 
 def _page(parts: list[str]) -> str:
@@ -193,4 +210,5 @@ if __name__ == "__main__":
     (HERE / "recipe.md").write_text(recipe_page(), encoding="utf-8")
     (HERE / "cli.md").write_text(cli_page(), encoding="utf-8")
     (HERE / "comparison.md").write_text(comparison_page(), encoding="utf-8")
+    (ROOT / "src/squid/benchmark/timings.toml").write_text(timings(), encoding="utf-8")
     README.write_text(readme_page(), encoding="utf-8")

@@ -19,6 +19,7 @@ from squid.benchmark.summary import (
 )
 from squid.benchmark.tables import BenchmarkTable
 from squid.config import Device, Selection
+from squid.data.base import DataConfig
 from squid.data.digitanatomy import DigitAnatomy
 from squid.errors import DataError
 from squid.evaluation.record import TrivialResult, read_record
@@ -45,6 +46,7 @@ def run_benchmark(
     selection: Selection | None = None,
 ) -> BenchmarkTable:
     """Run what is not done yet and write the tables into the plan's folder, whatever failed."""
+    check_data(plan)
     run_plan(plan, parallel=parallel, device=device, watch=watch)
     results = [found for job in plan.jobs if (found := read_result(job.folder)) is not None]
     failures = [
@@ -56,6 +58,23 @@ def run_benchmark(
     table = BenchmarkTable(plan.title, lines, trivial, failures, charts)
     table.write(plan.out)
     return table
+
+
+def check_data(plan: Plan) -> None:
+    """Read each dataset once, so that missing data stop the benchmark before its first job."""
+    seen: list[tuple[DataConfig, int]] = []
+    for job in plan.jobs:
+        wanted = job.recipe.data, job.recipe.method.size
+        if wanted in seen or read_result(job.folder) is not None:
+            continue
+        seen.append(wanted)
+        try:
+            job.recipe.data.load(job.recipe.method.size)
+        except DataError as error:
+            raise DataError(
+                f"Section '{job.section}' cannot be run: {error} To run the others, name them with "
+                "--sections."
+            ) from None
 
 
 def table_of_results(

@@ -46,9 +46,7 @@ Array = NDArray[np.float64]
 
 def auc_curves(section: str, rows: Mapping[str, Sequence[Result]]) -> Chart | None:
     """One panel per row, by its title; None where no row took snapshots."""
-    curves = {
-        title: results for title, results in rows.items() if any(r.curve for r in results)
-    }
+    curves = {title: results for title, results in rows.items() if any(r.curve for r in results)}
     if not curves:
         return None
     return Chart(

@@ -45,6 +45,8 @@ class Benchmark(Config):
 
     title: str = ""
     seeds: int = Field(3, ge=1)
+    recipe: str | None = None
+    """A recipe file for every row that names none; else a row is the method of its name."""
     train: dict[str, Any] = Field(default_factory=dict)
     """For every row."""
     rows: dict[str, Row]
@@ -88,21 +90,21 @@ def plan_benchmark(
     path: Path,
     out: Path,
     *,
-    methods: Sequence[str] = (),
-    data: Sequence[str] = (),
+    sections: Sequence[str] = (),
+    rows: Sequence[str] = (),
     seeds: int | None = None,
     first_seed: int = 0,
     settings: Sequence[str] = (),
 ) -> Plan:
-    """The jobs of a benchmark file; `methods` and `data` choose rows and sections by name."""
+    """The jobs of a benchmark file; `sections` and `rows` choose some by name."""
     benchmark = parse(Benchmark, read_toml(path), str(path))
     recipes = {
         (name, row): _recipe(benchmark, name, row, settings, path)
-        for name in _chosen(data, benchmark.sections, "section")
-        for row in _rows(benchmark, name, methods)
+        for name in _chosen(sections, benchmark.sections, "section")
+        for row in _rows(benchmark, name, rows)
     }
     if not recipes:
-        raise ConfigError(f"No section of {path} has the row {', '.join(methods)}.")
+        raise ConfigError(f"No section of {path} has the row {', '.join(rows)}.")
     span = range(first_seed, first_seed + (seeds or benchmark.seeds))
     base = ["squid", "benchmark", str(path), *_set_options(settings)]
     jobs = [
@@ -112,7 +114,7 @@ def plan_benchmark(
             title=_title(benchmark, section, row),
             recipe=_seeded(recipe, seed),
             folder=out / section / row / f"seed-{seed}",
-            command=shlex.join([*base, "--data", section, "--methods", row, *_seed_options(seed)]),
+            command=shlex.join([*base, "--sections", section, "--rows", row, *_seed_options(seed)]),
         )
         for (section, row), recipe in recipes.items()
         for seed in span
@@ -123,7 +125,7 @@ def plan_benchmark(
 def _title(benchmark: Benchmark, section: str, row: str) -> str:
     change = benchmark.sections[section].change.get(row, Row())
     own = benchmark.rows.get(row, Row())
-    method = METHODS.get(own.method.get("name", row))
+    method = METHODS.get(row)
     return change.title or own.title or (method.title if method else row)
 
 
@@ -132,9 +134,10 @@ def _recipe(
 ) -> Recipe:
     section = benchmark.sections[name]
     own, change = benchmark.rows.get(row, Row()), section.change.get(row, Row())
-    named = (None if change.recipe else own.recipe, change.recipe)
+    own_recipe = own.recipe or benchmark.recipe
+    named = (None if change.recipe else own_recipe, change.recipe)
     files = [_tables(recipe, path) for recipe in named]
-    layers = [{"method": {"name": row}, "train": benchmark.train}]
+    layers = [{"method": {} if own_recipe else {"name": row}, "train": benchmark.train}]
     layers += [files[0], vars(own), vars(section), files[1], vars(change)]  # later ones win
     values = {
         **files[0],
@@ -154,8 +157,8 @@ def _tables(recipe: str | None, path: Path) -> dict[str, Any]:
     return {} if recipe is None else read_toml(path.parent / recipe)
 
 
-def _rows(benchmark: Benchmark, section: str, methods: Sequence[str]) -> Iterator[str]:
-    wanted = _chosen(methods, benchmark.rows, "row")
+def _rows(benchmark: Benchmark, section: str, rows: Sequence[str]) -> Iterator[str]:
+    wanted = _chosen(rows, benchmark.rows, "row")
     for row in _chosen(benchmark.sections[section].rows, benchmark.rows, "row"):
         if row in wanted:
             yield row

@@ -161,6 +161,19 @@ def _published() -> dict[str, Any]:
     return tomllib.loads(text)
 
 
+def expected_seconds(section: str, row: str) -> float | None:
+    """Training time of one seed on an NVIDIA H200, as measured by the kept results; None where
+    there is none."""
+    seconds: float | None = _timings().get(section, {}).get(row)
+    return seconds
+
+
+@cache
+def _timings() -> dict[str, Any]:
+    text = files("squid.benchmark").joinpath("timings.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
 # Trivial scores
 
 

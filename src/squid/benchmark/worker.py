@@ -37,7 +37,9 @@ def main() -> int:
     given = json.load(sys.stdin)
     logging.basicConfig(format="%(message)s", stream=sys.stdout)
     try:
-        run_job(parse(Job, given["job"], "the job"), device=given["device"], monitor=ProgressLines())
+        run_job(
+            parse(Job, given["job"], "the job"), device=given["device"], monitor=ProgressLines()
+        )
     except SquidError as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from squid.cli.options import DeviceOption
-from squid.cli.printing import errors
+from squid.cli.printing import console, errors, show_plan
 from squid.config import Device, Selection
 from squid.errors import ConfigError
 
@@ -44,8 +44,12 @@ def benchmark(
     table: Annotated[
         bool, typer.Option("--table", help="Make the table of results; nothing is trained.")
     ] = False,
-    methods: Chosen = None,
-    data: Chosen = None,
+    list_: Annotated[
+        bool,
+        typer.Option("--list", help="Show the rows, seeds and expected time; nothing is trained."),
+    ] = False,
+    sections: Chosen = None,
+    rows: Chosen = None,
     seeds: Seeds = None,
     first_seed: FirstSeed = 0,
     set_: Settings = None,
@@ -57,9 +61,11 @@ def benchmark(
     results: Results = None,
     selection: SelectionOption = None,
 ) -> None:
-    """Run methods by seeds and set them beside the paper; finished runs are skipped.
+    """Run methods by seeds and compare them with the paper; finished jobs are skipped.
 
     With --table the table is made from result files, or folders of them.
+
+    Example: squid benchmark recipes/benchmark.toml --sections zhanglab --rows vae,memae --seeds 1
     """
     from squid.benchmark import plan_benchmark, table_of_results
 
@@ -71,12 +77,15 @@ def benchmark(
     plan = plan_benchmark(
         paths[0],
         out or Path("runs/benchmark"),
-        methods=_names(methods),
-        data=_names(data),
+        sections=_names(sections),
+        rows=_names(rows),
         seeds=seeds,
         first_seed=first_seed,
         settings=set_ or [],
     )
+    if list_:
+        show_plan(console, plan)
+        return
     _run(plan, parallel, device, results, selection)
 
 
