@@ -22,7 +22,6 @@ from squid import cli
 
 SQUID = Path(sys.executable).with_name("squid")
 VERBS = {
-    "ablate": "ablation",
     "benchmark": "method",
     "calibrate": "thresholds",
     "convert": "checkpoints",
@@ -145,9 +144,8 @@ def test_mistakes_in_training(refused, tiny_recipe, run, tmp_path):
     assert "is not a run folder" in refused("train", "--resume", tmp_path)
     assert "Give a recipe to train, or --resume" in refused("train")
     assert "leave --set" in refused("train", "--resume", run, "--set", "method.slots=3")
-    assert "A graphed step needs a CUDA device" in refused(
-        "train", tiny_recipe, *out, "--step", "graphed"
-    )
+    graph = ("--set", "train.cuda_graph=true")
+    assert "cuda_graph needs a CUDA device" in refused("train", tiny_recipe, *out, *graph)
     assert (
         "No CUDA device is here"
         in refused("train", tiny_recipe, "--out", tmp_path / "gpu", "--device", "cuda")
@@ -242,7 +240,7 @@ def test_scores_as_json(squid, run, images):
     code, out, _ = squid("score", run, images, "--format", "json", "--device", "cpu")
     assert code == 0
     rows = json.loads(out)
-    assert [set(row) for row in rows] == [{"image", "score", "standardised", "anomalous"}] * 3
+    assert [set(row) for row in rows] == [{"image", "score", "standardised", "flagged"}] * 3
     assert {Path(row["image"]).name for row in rows} == {f"[bold]{i}.png" for i in range(3)}
     scores = [row["score"] for row in rows]
     assert scores == sorted(scores, reverse=True)
@@ -316,18 +314,32 @@ def test_metrics_as_json_and_csv(squid, run):
     _, out, _ = squid("evaluate", run, "--format", "json", "--device", "cpu")
     result = json.loads(out)
     assert 0 <= result["metrics"]["auc"]["value"] <= 1
-    assert result["rule"] == "normals"
-    _, out, _ = squid("evaluate", run, "--format", "csv", "--threshold", "paper", "--device", "cpu")
+    assert result["metrics"]["threshold"]["kind"] == "healthy"
+    words = ("--format", "csv", "--threshold", "best_accuracy", "--device", "cpu")
+    _, out, _ = squid("evaluate", run, *words)
     rows = {row["metric"]: row for row in csv.DictReader(io.StringIO(out))}
     auc = rows["auc"]
     assert float(auc["low"]) <= float(auc["value"]) <= float(auc["high"])
 
 
-def test_the_papers_rule_is_printed_as_such(squid, run):
-    for asked in (["--threshold", "paper"], ["--selection", "paper"]):
-        _, out, _ = squid("evaluate", run, *asked, "--device", "cpu")
-        assert "best accuracy on this very set (the paper's rule)" in out
+def test_the_papers_threshold_is_called_optimistic(squid, run):
+    for words in (["--threshold", "best_accuracy"], ["--selection", "best_epoch"]):
+        _, out, _ = squid("evaluate", run, *words, "--device", "cpu")
+        assert "best accuracy on these very images (as in the paper, optimistic)" in out
     assert "epoch by labels" in out
+
+
+def test_looking_at_one_threshold_does_not_replace_the_other(squid, run):
+    squid("evaluate", run, "--device", "cpu")
+    kept = (run / "metrics.json").read_bytes()
+    squid("evaluate", run, "--threshold", "best_accuracy", "--device", "cpu")
+    assert (run / "metrics.json").read_bytes() == kept
+
+
+def test_a_selection_without_snapshots_is_refused(refused, run):
+    (run / "snapshots.npz").unlink()
+    words = ("evaluate", run, "--selection", "best_epoch", "--device", "cpu")
+    assert "train.snapshot_every" in refused(*words)
 
 
 def test_data_as_json_and_csv(squid, tiny_recipe):

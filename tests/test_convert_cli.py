@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from squid import Detector
-from squid.training import convert_run
+from squid.convert import convert_run
 
 SQUID = Path(sys.executable).with_name("squid")
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}

@@ -1,8 +1,5 @@
 """Recipe -> run: what is left in the folder, resuming, several seeds, divergence, own images."""
 
-import json
-import shutil
-
 import numpy as np
 import pytest
 import torch
@@ -10,12 +7,11 @@ from safetensors.torch import load_file
 
 from squid import Detector, fit, train_run
 from squid.errors import DataError, DivergedError, RunError
-from squid.evaluation.metrics import auc
 from squid.methods.squid import Squid
 from squid.recipe import read_recipe
 from squid.run import Run
 from squid.train import Engine, Interrupted, Monitor
-from squid.training import Recorder, evaluate_run, train_seeds
+from squid.training import Recorder, train_seeds
 
 
 class StopAt(Monitor):
@@ -156,44 +152,6 @@ def test_several_seeds_are_several_runs(recipe, tmp_path, engine):
     written = [(folder / "model.safetensors").stat().st_mtime_ns for folder in folders]
     train_seeds(quick, tmp_path, 2, **options)
     assert written == [(f / "model.safetensors").stat().st_mtime_ns for f in folders]
-
-
-def test_evaluation_is_kept_and_other_data_is_not(tiny_run, tmp_path):
-    import shutil
-
-    run = shutil.copytree(tiny_run, tmp_path / "run")
-    result = evaluate_run(run, device="cpu")
-    assert json.loads((run / "metrics.json").read_text())["metrics"] == result["metrics"]
-    assert len(result["scores"]["score"]) == 16
-    kept = (run / "metrics.json").read_bytes()
-    evaluate_run(run, device="cpu", settings=["data.seed=7"], threshold="best_accuracy")
-    assert (run / "metrics.json").read_bytes() == kept
-
-
-def test_protocols_ask_the_snapshots(tiny_run, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(tiny_run, run)
-    kept = Run(run).snapshots
-    labels = evaluate_run(run, device="cpu")["scores"]["label"]
-    written = Run(run).metrics
-    mean = evaluate_run(run, device="cpu", selection="snapshots")
-    np.testing.assert_allclose(mean["scores"]["score"], kept["test"].mean(0))
-    assert mean["metrics"]["auc"]["value"] == pytest.approx(auc(kept["test"].mean(0), labels))
-    assert mean["selection"] == "mean of snapshots, no label"
-    assert Run(run).metrics == written
-    (run / "snapshots.npz").unlink()
-    with pytest.raises(RunError, match=r"train\.snapshot_every"):
-        evaluate_run(run, device="cpu", selection="paper")
-
-
-def test_data_that_changed_is_refused(tiny_run, tmp_path):
-    import shutil
-
-    run = shutil.copytree(tiny_run, tmp_path / "run")
-    other = Run(run).recipe.with_settings(["data.seed=7"])
-    (run / "recipe.toml").write_text(other.to_toml())
-    with pytest.raises(DataError, match="changed since its training"):
-        evaluate_run(run, device="cpu")
 
 
 def test_own_images_are_enough(recipe, tmp_path):

@@ -1,9 +1,9 @@
-"""Benchmarks: protocols, plans, running and resuming cells, and the tables that come of them."""
+"""Benchmarks: plans, running and resuming jobs, and the tables made of their results."""
 
 import csv
 import json
 import os
-from dataclasses import replace
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,22 +11,24 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from squid.benchmark import plan_ablation, plan_benchmark, table_of_results
-from squid.benchmark.digits import DRAWN
-from squid.benchmark.job import RESULT, finished, read_result, run_job
-from squid.benchmark.measures import backbone, planned_steps, published_steps
-from squid.benchmark.summary import Spread, published, summarise_results
-from squid.cli import app
-from squid.errors import ConfigError, DataError, RunError
-from squid.evaluation.metrics import auc
-from squid.evaluation.selection import (
-    late_auc_range,
-    pick_snapshot,
-    running_means,
-    select_scores,
-    snapshot_aucs,
+from squid.benchmark import plan_benchmark, table_of_results
+from squid.benchmark.figures import SHEET_ROWS
+from squid.benchmark.job import (
+    RESULT,
+    backbone,
+    finished,
+    planned_steps,
+    published_steps,
+    read_result,
+    run_job,
 )
+from squid.benchmark.summary import Spread, expected_seconds, published, summarise_results
+from squid.cli import app, main
+from squid.errors import ConfigError, DataError, RunError
+from squid.evaluation.evaluate import read_evaluations
+from squid.evaluation.metrics import auc
 from squid.evaluation.trivial import TRIVIAL
+from squid.methods.base import Method
 from squid.methods.cutpaste import CutPasteConfig
 from squid.methods.f_anogan import FAnoganConfig
 from squid.methods.memae import MemAEConfig
@@ -34,8 +36,10 @@ from squid.methods.padim import PadimConfig
 from squid.methods.squid.config import SquidConfig
 from squid.recipe import read_recipe
 from squid.run import Run
+from squid.train import Monitor
+from squid.train.loop import State
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 TINY = """
 title = "Tiny"
 seeds = 2
@@ -74,67 +78,6 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-# Protocols, on made-up scores: two normal and two anomalous images, four snapshots.
-
-LABELS = np.array([0, 0, 1, 1])
-VALIDATION = np.array(
-    [[0, 1, 2, 3], [0, 2, 1, 3], [0, 1, 2, 3], [3, 2, 1, 0]], dtype=np.float64
-)  # AUC 1, 0.75, 1, 0
-TEST = np.array([[0, 1, 2, 3], [3, 2, 1, 0], [1, 5, 2, 9], [4, 4, 4, 4]], dtype=np.float64)
-SNAPSHOTS = {"epochs": np.array([10, 20, 30, 40]), "validation": VALIDATION, "test": TEST}
-
-
-def test_each_protocol_reads_its_snapshots() -> None:
-    found = select_scores(SNAPSHOTS, LABELS)
-    assert list(found) == ["last", "paper", "snapshots"]
-    assert found["last"].epoch == 40
-    np.testing.assert_array_equal(found["last"].test, [4, 4, 4, 4])
-    assert found["paper"].epoch == 30, "the latest of the best, not the first"
-    np.testing.assert_array_equal(found["paper"].test, [1, 5, 2, 9])
-    assert found["snapshots"].epoch is None
-    np.testing.assert_array_equal(found["snapshots"].test, [2, 3, 2.25, 4])
-    np.testing.assert_array_equal(found["snapshots"].validation, [0.75, 1.5, 1.5, 2.25])
-
-
-def test_only_the_papers_protocol_sees_labels() -> None:
-    right, wrong = select_scores(SNAPSHOTS, LABELS), select_scores(SNAPSHOTS, 1 - LABELS)
-    for name in ("last", "snapshots"):
-        np.testing.assert_array_equal(right[name].test, wrong[name].test)
-    assert wrong["paper"].epoch == 40
-
-
-@pytest.mark.parametrize(
-    ("aucs", "place"),
-    [
-        ([0.80, 0.90, 0.896, 0.89], 2),  # within half a point of the best so far
-        ([0.90, 0.895, 0.894], 1),  # exactly half a point counts
-        ([0.899, 0.90, 0.898, 0.95, 0.90], 3),  # near the best of then, not of now
-        ([0.5], 0),
-        ([0.7, 0.6, 0.5], 0),
-    ],
-)
-def test_the_authors_rule_takes_the_latest_near_the_best(aucs: list[float], place: int) -> None:
-    assert pick_snapshot(aucs) == place
-
-
-def test_the_best_is_that_of_all_epochs_before() -> None:
-    """Small steps down do not add up: each is measured from the best, not from the last kept."""
-    assert pick_snapshot([0.900, 0.897, 0.894]) == 1
-
-
-def test_wobble_is_the_range_over_the_last_fifth() -> None:
-    epochs = list(range(10, 110, 10))
-    aucs = [0.1, 0.9, 0.1, 0.9, 0.1, 0.9, 0.1, 0.99, 0.80, 0.83]
-    assert late_auc_range(epochs, aucs) == pytest.approx(0.03)
-    assert snapshot_aucs(TEST, LABELS) == [1.0, 0.0, 0.75, 0.5]
-
-
-def test_the_last_running_mean_is_what_the_snapshots_say() -> None:
-    means = running_means(TEST)
-    np.testing.assert_array_equal(means[0], TEST[0])
-    np.testing.assert_array_equal(means[-1], select_scores(SNAPSHOTS, LABELS)["snapshots"].test)
-
-
 # Plans
 
 
@@ -153,22 +96,22 @@ def test_what_is_nearer_wins(recipe: Path, tmp_path: Path) -> None:
 
 def test_rows_sections_and_seeds_can_be_chosen(recipe: Path, tmp_path: Path) -> None:
     plan = plan_benchmark(
-        recipe, tmp_path, methods=["memae"], data=["digits"], seeds=1, first_seed=7,
+        recipe, tmp_path, rows=["memae"], sections=["digits"], seeds=1, first_seed=7,
         settings=["method.epochs=3"],
     )  # fmt: skip
     assert [job.name for job in plan.jobs] == ["digits/memae/seed-7"]
     assert plan.jobs[0].recipe.method.epochs == 3  # type: ignore[attr-defined]
     assert plan.jobs[0].command.endswith(
-        "--set method.epochs=3 --data digits --methods memae --seeds 1 --first-seed 7"
+        "--set method.epochs=3 --sections digits --rows memae --seeds 1 --first-seed 7"
     )
 
 
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ({"methods": ["memea"]}, "no row 'memea'; did you mean 'memae'"),
-        ({"data": ["digit"]}, "no section 'digit'; did you mean 'digits'"),
-        ({"data": ["elsewhere"], "methods": ["squid"]}, "No section"),
+        ({"rows": ["memea"]}, "no row 'memea'; did you mean 'memae'"),
+        ({"sections": ["digit"]}, "no section 'digit'; did you mean 'digits'"),
+        ({"sections": ["elsewhere"], "rows": ["squid"]}, "No section"),
         ({"settings": ["method.nothing=1"]}, "digits/auto_encoder: method: unknown key"),
     ],
 )
@@ -187,11 +130,13 @@ def test_the_papers_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(rows["zhanglab"]) == 15
     assert all(published("chexpert", row) for row in rows["chexpert"])
     assert len(rows["chexpert"]) == 7
-    assert set(DRAWN) <= set(rows["digitanatomy"]), "the rows of the sheet"
+    assert set(SHEET_ROWS) <= set(rows["digitanatomy"]), "the rows of the sheet"
 
 
 def test_a_row_may_be_a_recipe(tmp_path: Path) -> None:
-    plan = plan_benchmark(ROOT / "recipes" / "accuracy.toml", tmp_path, data=["zhanglab"], seeds=1)
+    plan = plan_benchmark(
+        ROOT / "recipes" / "accuracy.toml", tmp_path, sections=["zhanglab"], seeds=1
+    )
     reference, longer, ours, one, long = (job.recipe for job in plan.jobs)
     released = read_recipe(ROOT / "recipes" / "zhanglab-reference.toml")
     assert reference.method == released.method
@@ -199,31 +144,34 @@ def test_a_row_may_be_a_recipe(tmp_path: Path) -> None:
     assert longer.method == released.method.model_copy(update={"epochs": 1000})
     assert ours.method == read_recipe(ROOT / "recipes" / "zhanglab.toml").method
     assert one.method == ours.method.model_copy(update={"members": 1})
-    assert long.method == one.method.model_copy(update={"epochs": 1000, "sittings": 0})
+    assert long.method == one.method.model_copy(update={"epochs": 1000, "target_updates": 0})
     for job in plan.jobs:
         assert published("zhanglab", job.row) == published("zhanglab", "squid")
 
 
 def test_a_section_may_change_a_row_to_a_recipe(tmp_path: Path) -> None:
     path = ROOT / "recipes" / "benchmark.toml"
-    plan = plan_benchmark(path, tmp_path, data=["digitanatomy"], methods=["squid"], seeds=1)
+    plan = plan_benchmark(path, tmp_path, sections=["digitanatomy"], rows=["squid"], seeds=1)
     alone = read_recipe(ROOT / "recipes" / "digitanatomy.toml")
     assert plan.jobs[0].recipe.method == alone.method
     assert plan.jobs[0].recipe.train.augment == alone.train.augment
 
 
-def test_an_ablation_puts_the_full_recipe_first(tmp_path: Path) -> None:
-    recipes = sorted((ROOT / "recipes" / "ablations").glob("*.toml"))
-    plan = plan_ablation(recipes, ROOT / "recipes" / "zhanglab.toml", tmp_path, seeds=2)
-    rows = list(dict.fromkeys(job.row for job in plan.jobs))
-    assert rows == ["full", *(path.stem for path in recipes)]
-    assert len(plan.jobs) == 2 * len(rows)
+def test_every_ablation_changes_one_thing(tmp_path: Path) -> None:
+    """The rows of the paper's Tables 2 and 6, each our recipe but for one field."""
+    plan = plan_benchmark(ROOT / "recipes" / "ablations.toml", tmp_path, seeds=1)
+    assert plan.sections == ("components", "appendix")
+    full = read_recipe(ROOT / "recipes" / "zhanglab.toml").method.model_dump()
+    for job in plan.jobs:
+        method = job.recipe.method.model_dump()
+        changed = [key for key, value in method.items() if value != full[key]]
+        assert len(changed) == (0 if job.row == "full" else 1), job.row
     assert published("zhanglab", "no-space-aware")["auc"] == Spread(77.6, 0.5)
-    unpublished = [row for row in rows if not published("zhanglab", row)]
-    assert unpublished == ["patch-decoder-memory"]
+    rows = dict.fromkeys(job.row for job in plan.jobs)
+    assert [row for row in rows if not published("zhanglab", row)] == ["patch-decoder-memory"]
 
 
-# What a table says beside the metrics
+# Cost
 
 
 def test_steps_run_and_published() -> None:
@@ -234,8 +182,8 @@ def test_steps_run_and_published() -> None:
     assert published_steps(short, images=100) == 150_000
     assert published_steps(CutPasteConfig(width=4, steps=5), images=9) == 65_536
     assert published_steps(PadimConfig(size=32), images=100) == 0
-    settled = SquidConfig(epochs=3, epoch_steps=5, target_updates=1, score_distillation_epochs=2)
-    assert planned_steps(settled, images=160) == 3 * 5 + 2 * 5
+    distilled = SquidConfig(epochs=3, epoch_steps=5, target_updates=1, score_distillation_epochs=2)
+    assert planned_steps(distilled, images=160) == 3 * 5 + 2 * 5
 
 
 def test_a_random_backbone_is_called_so() -> None:
@@ -253,7 +201,7 @@ def ran(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Both seeds of all rows of one section by the command line; one row must fail."""
     out = tmp_path_factory.mktemp("runs") / "bench"
     result = CliRunner().invoke(
-        app, command(recipe, out, "--jobs", "2", "--results", f"{out}-kept")
+        app, command(recipe, out, "--parallel", "2", "--results", f"{out}-kept")
     )
     assert isinstance(result.exception, SystemExit), result.exception
     assert result.exit_code == 1, result.output
@@ -261,13 +209,13 @@ def ran(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(recipe: Path, out: Path, *options: str) -> list[str]:
-    where = ["--data", "digits", "--out", str(out), "--device", "cpu"]
+    where = ["--sections", "digits", "--out", str(out), "--device", "cpu"]
     return ["benchmark", str(recipe), *where, *options]
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
-    """For the processes of the cells too."""
+    """For the processes of the jobs too."""
     os.environ["OMP_NUM_THREADS"] = "1"
 
 
@@ -287,24 +235,36 @@ def test_a_result_says_how_it_was_made(ran: Path) -> None:
     folder = ran / "digits" / "memae" / "seed-1"
     result = read_result(folder)
     assert result is not None
-    assert result["seed"] == result["recipe"]["seed"] == 1
-    assert result["steps"] == {"run": 4 * 2, "published": 100 * 2}
-    assert result["fingerprint"] == Run(folder).environment["data"]
-    assert result["peak_bytes"] > 0
-    assert result["run_bytes"] > (folder / "model.safetensors").stat().st_size
-    assert result["parameters"] == sum(
+    assert result.seed == 1
+    assert (result.cost.steps, result.cost.published_steps) == (4 * 2, 100 * 2)
+    assert result.evaluations.fingerprint == Run(folder).environment["data"]
+    assert result.cost.peak_bytes > 0
+    assert result.cost.run_bytes is not None
+    assert result.cost.run_bytes > (folder / "model.safetensors").stat().st_size
+    assert result.cost.parameters == sum(
         values.numel() for values in Run(folder).load_method().parameters()
     )
-    assert list(result["evaluations"]) == ["last", "paper", "snapshots"]
-    for name, evaluated in result["evaluations"].items():
-        value = auc(result["scores"][name], result["scores"]["label"])
-        assert evaluated["paper"]["metrics"]["auc"]["value"] == pytest.approx(value, abs=1e-3)
-        assert evaluated["normals"]["metrics"]["threshold"]["rule"] == "normals"
-        assert evaluated["paper"]["metrics"]["threshold"]["rule"] == "paper"
+    assert list(result.evaluations.by_selection) == ["final", "best_epoch", "snapshot_mean"]
+    for evaluation in result.evaluations.by_selection.values():
+        value = auc(evaluation.scores, result.evaluations.images.label)
+        assert evaluation.auc == pytest.approx(value, abs=1e-3)
+        assert list(evaluation.metrics) == ["healthy", "best_accuracy"]
+        for kind, metrics in evaluation.metrics.items():
+            assert metrics.threshold.kind == kind
     snapshots = Run(folder).snapshots
     assert snapshots is not None
-    np.testing.assert_allclose(result["scores"]["snapshots"], snapshots["test"].mean(0), rtol=1e-4)
-    assert result["snapshots"]["epochs"] == [1, 2, 3, 4]
+    np.testing.assert_allclose(result["snapshot_mean"].array, snapshots["test"].mean(0), rtol=1e-4)
+    assert result.curve is not None
+    assert result.curve.epochs == (1, 2, 3, 4)
+
+
+@pytest.mark.slow
+def test_a_job_leaves_its_evaluation_in_the_run_folder(ran: Path) -> None:
+    folder = ran / "digits" / "memae" / "seed-1"
+    kept, result = read_evaluations(Run(folder)), read_result(folder)
+    assert kept is not None
+    assert result is not None
+    np.testing.assert_allclose(kept.final.array, result["final"].array, rtol=1e-4)
 
 
 @pytest.mark.slow
@@ -313,22 +273,20 @@ def test_tables_parse(ran: Path) -> None:
     values = json.loads((ran / "table.json").read_text())
     assert [record["row"] for record in records] == [row["row"] for row in values["rows"]]
     assert [row["row"] for row in values["rows"]].count("memae") == 3
-    trivial = [row["row"] for row in values["rows"] if row["selection"] == "control"]
+    trivial = [row["row"] for row in values["rows"] if row["selection"] == "trivial"]
     assert trivial == list(TRIVIAL)
-    assert {failure["cell"] for failure in values["failures"]} == {
+    assert {failure["job"] for failure in values["failures"]} == {
         "digits/auto_encoder/seed-0", "digits/auto_encoder/seed-1",
     }  # fmt: skip
     squid = next(row for row in values["rows"] if row["row"] == "squid")
     results = [read_result(ran / "digits" / "squid" / f"seed-{seed}") for seed in (0, 1)]
-    aucs = [
-        100 * r["evaluations"]["last"]["paper"]["metrics"]["auc"]["value"] for r in results if r
-    ]
+    aucs = [100 * result["final"].auc for result in results if result]
     assert squid["auc"] == pytest.approx(np.mean(aucs))
     assert squid["auc_std"] == pytest.approx(np.std(aucs, ddof=1))
     page = (ran / "table.html").read_text()
     detected, spent = 1 + len(records), 1 + len(records) - len(trivial)
     assert page.count("<tr>") == detected + spent
-    assert "control: pixel kNN" in page
+    assert "trivial: pixel kNN" in page
 
 
 @pytest.mark.slow
@@ -344,46 +302,78 @@ def test_several_snapshots_cost_what_they_all_cost(ran: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "change", "epochs"),
     [
-        ("squid", ["method.sittings=1", "method.settle_epochs=1"], [1]),
+        ("squid", ["method.target_updates=1", "method.score_distillation_epochs=1"], [1]),
         ("memae", ["method.members=2", "method.epochs=2"], [1, 2, 3, 4]),
     ],
 )
 def test_the_end_of_a_training_may_be_none_of_its_snapshots(
     recipe: Path, tmp_path: Path, row: str, change: list[str], epochs: list[int]
 ) -> None:
-    """Its judge settles after them, or they are of one member each."""
+    """Score distillation follows them, or they are of one member each."""
     settings = ["train.snapshot_every=1", *change]
     plan = plan_benchmark(
-        recipe, tmp_path, methods=[row], data=["digits"], seeds=1, settings=settings
+        recipe, tmp_path, rows=[row], sections=["digits"], seeds=1, settings=settings
     )
     result = run_job(plan.jobs[0], device="cpu")
-    assert result["snapshots"]["epochs"] == epochs
-    assert result["scores"]["last"] != result["scores"]["snapshots"]
-    wobbles = {line.selection: line.late_auc_range for line in summarise_results([result])}
-    assert wobbles["last"] is None
-    assert wobbles["snapshots"] is not None
+    assert result.curve is not None
+    assert list(result.curve.epochs) == epochs
+    assert result["final"].scores != result["snapshot_mean"].scores
+    ranges = {line.selection: line.late_auc_range for line in summarise_results([result])}
+    assert ranges["final"] is None
+    assert ranges["snapshot_mean"] is not None
 
 
 @pytest.mark.slow
-def test_the_course_of_rows_with_snapshots_is_drawn(ran: Path) -> None:
-    assert (ran / "figures/courses-digits.png").is_file()
+def test_auc_curves_of_rows_with_snapshots(ran: Path) -> None:
+    assert (ran / "figures/auc-curves-digits.png").is_file()
     assert "Test AUC by epoch of MemAE" in (ran / "table.html").read_text()
     alone = table_of_results([ran / "digits" / "squid" / "seed-0" / RESULT])
     assert alone.auc_curves == {}
 
 
 @pytest.mark.slow
-def test_the_sheet_shows_what_draws(ran: Path) -> None:
+def test_the_sheet_shows_methods_that_reconstruct(ran: Path) -> None:
     svg = ElementTree.parse(ran / "figures" / "digitanatomy.svg").getroot()
     assert svg.tag.endswith("svg")
     assert "figure-digitanatomy" in (ran / "table.html").read_text()
+
+
+def test_missing_data_stop_a_benchmark_before_its_first_job(recipe: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    missing = ["--set", f"data.source={tmp_path / 'none.npz'}"]
+    made = CliRunner().invoke(app, command(recipe, out, *missing))
+    assert isinstance(made.exception, DataError)
+    assert "Section 'digits' cannot be run" in str(made.exception)
+    assert not out.exists()
+
+
+def test_a_plan_is_listed_without_training(
+    recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "out"
+    monkeypatch.setattr(sys, "argv", ["squid", *command(recipe, out, "--list")])
+    main()
+    listed = capsys.readouterr().out
+    assert "memae" in listed
+    assert "0 of 2" in listed
+    assert not out.exists()
+
+
+def test_expected_times_are_those_of_kept_results() -> None:
+    times = expected_seconds("zhanglab", "vae")
+    assert times is not None
+    assert 10 < times < 1000
+    assert expected_seconds("zhanglab", "nothing") is None
 
 
 @pytest.mark.slow
 def test_a_second_call_trains_nothing(ran: Path, recipe: Path) -> None:
     results = sorted(ran.rglob(RESULT))
     before = [(path, path.stat().st_mtime_ns) for path in results]
-    made = CliRunner().invoke(app, command(recipe, ran, "--methods", "memae,squid"))
+    made = CliRunner().invoke(app, command(recipe, ran, "--rows", "memae,squid"))
     assert made.exit_code == 0, made.output
     assert len(before) == 4
     assert [(path, path.stat().st_mtime_ns) for path in sorted(ran.rglob(RESULT))] == before
@@ -399,18 +389,18 @@ def test_kept_results_make_the_same_table(ran: Path) -> None:
     assert [line for line in made.output.splitlines() if line.startswith("| ")] == table
     assert table_of_results([kept]).records()[0]["row"] == "memae"
     assert len(table_of_results([kept, ran]).trivial) == len(TRIVIAL), "the same ones"
-    by_paper = [
+    by_labels = [
         (record["row"], record["selection"])
-        for record in table_of_results([kept], selection="paper").records()
-        if record["selection"] != "control"
+        for record in table_of_results([kept], selection="best_epoch").records()
+        if record["selection"] != "trivial"
     ]
-    assert by_paper == [("memae", "paper"), ("squid", "last")]
+    assert by_labels == [("memae", "best_epoch"), ("squid", "final")]
 
 
 @pytest.mark.slow
 def test_a_result_of_another_recipe_is_not_taken(ran: Path, recipe: Path, tmp_path: Path) -> None:
     plan = plan_benchmark(
-        recipe, ran, data=["digits"], methods=["memae"], settings=["method.epochs=2"]
+        recipe, ran, sections=["digits"], rows=["memae"], settings=["method.epochs=2"]
     )
     with pytest.raises(RunError, match="result of another recipe"):
         finished(plan.jobs[0])
@@ -419,21 +409,21 @@ def test_a_result_of_another_recipe_is_not_taken(ran: Path, recipe: Path, tmp_pa
     later = tmp_path / "later"
     later.mkdir()
     (later / RESULT).write_text(json.dumps(result))
-    same = plan_benchmark(recipe, ran, data=["digits"], methods=["memae"]).jobs[0]
-    assert finished(replace(same, folder=later))
+    same = plan_benchmark(recipe, ran, sections=["digits"], rows=["memae"]).jobs[0]
+    assert finished(same.model_copy(update={"folder": later}))
 
 
-def test_a_begun_run_is_gone_on_with(recipe: Path, tmp_path: Path) -> None:
+def test_an_interrupted_job_is_resumed(recipe: Path, tmp_path: Path) -> None:
     """Interrupted in training: the same result as one run through."""
-    choice = {"data": ["digits"], "methods": ["memae"], "settings": ["train.save_minutes=0"]}
+    choice = {"sections": ["digits"], "rows": ["memae"], "settings": ["train.save_minutes=0"]}
     whole = plan_benchmark(recipe, tmp_path / "whole", **choice).jobs[0]  # type: ignore[arg-type]
-    parts = replace(whole, folder=tmp_path / "parts")
+    parts = whole.model_copy(update={"folder": tmp_path / "parts"})
     expected = run_job(whole, device="cpu")
     with pytest.raises(StopHere):
         run_job(parts, device="cpu", monitor=Stopper(parts.folder))
     assert not finished(parts)
     result = run_job(parts, device="cpu")
-    assert result["scores"]["last"] == expected["scores"]["last"]
+    assert result["final"].scores == expected["final"].scores
     assert finished(parts)
 
 
@@ -441,28 +431,24 @@ class StopHere(Exception):
     """Raised in the middle of a training."""
 
 
-class Stopper:
+class Stopper(Monitor):
     """Lets a training save after its second epoch, and then stops it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.epochs = 0
 
-    def progress(self, now: object) -> None: ...
-
-    def epoch(self, done: object) -> None: ...
-
-    def snapshot(self, epoch: int, method: object) -> None:
+    def snapshot(self, epoch: int, method: Method) -> None:
         self.epochs = epoch
 
-    def save(self, state: dict[str, object]) -> None:
+    def save(self, state: State) -> None:
         if self.epochs == 2:
             raise StopHere
 
 
 def test_unreadable_results_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{}")
-    with pytest.raises(DataError, match="no result of a benchmark"):
+    with pytest.raises(DataError, match="is no Result"):
         table_of_results([tmp_path / "a.json"])
     with pytest.raises(DataError, match="No result was given"):
         table_of_results([tmp_path])

@@ -134,7 +134,7 @@ def test_noise_is_seeded_and_makes_things_harder(splits, reader):
 def test_batches_change_nothing_and_measures_travel_as_json(splits, reader):
     measures = measure_digits(Copier(), splits, reader=reader, batch_size=7)
     assert measures == measure_digits(Copier(), splits, reader=reader, batch_size=100)
-    text = json.dumps(measures.as_dict(), allow_nan=False)
+    text = json.dumps(measures.model_dump(mode="json"), allow_nan=False)
     assert DigitMeasures.model_validate(json.loads(text)) == measures
 
 

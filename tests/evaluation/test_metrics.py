@@ -103,7 +103,12 @@ def test_same_seed_same_intervals_and_json_round_trip():
     first = evaluate(scores, labels, threshold=BEST_ACCURACY, seed=3, resamples=50)
     assert first == evaluate(scores, labels, threshold=BEST_ACCURACY, seed=3, resamples=50)
     assert first != evaluate(scores, labels, threshold=BEST_ACCURACY, seed=4, resamples=50)
-    assert Metrics.model_validate(json.loads(json.dumps(first.as_dict(), allow_nan=False))) == first
+    assert (
+        Metrics.model_validate(
+            json.loads(json.dumps(first.model_dump(mode="json"), allow_nan=False))
+        )
+        == first
+    )
 
 
 def test_the_rule_is_named_and_a_given_threshold_is_kept():

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from squid.data.image_set import ImageSet, Splits
+from squid.evaluation.evaluate import evaluate_run
 from squid.recipe import Recipe, read_recipe
 from squid.report import write_report
 from squid.train import Engine
-from squid.training import evaluate_run, train_run
+from squid.training import train_run
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "demo.toml"
 SMALL = (

@@ -11,16 +11,18 @@ from matplotlib.patches import Rectangle
 from squid.data.folder import Folder
 from squid.data.image_set import Splits
 from squid.detector import UNCALIBRATED, Detector
+from squid.evaluation.record import TestImages
 from squid.methods import build
 from squid.methods.squid.config import SquidConfig
 from squid.nn.memory import MemoryQueue
 from squid.recipe import Recipe
-from squid.report.figures import Curve, Example, roc, score_histogram, sheet
-from squid.report.memories import effective_slots, embed, watch
+from squid.report.examples import SHOWN, choose, one_of_each, shorten
+from squid.report.figures.curves import Curve, roc, score_histogram
+from squid.report.figures.images import Example, sheet
+from squid.report.figures.training import loss_columns, training_curves
+from squid.report.memories import effective_slots, embed, memory_reads
 from squid.report.page import Html, table, tag
-from squid.report.scored import SHOWN, Scored, choose, one_of_each, shorten
 from squid.report.style import Chart, canvas
-from squid.report.training import loss_columns, training_curves
 
 LABELS = np.array([0, 0, 0, 0, 1, 1, 1, 1])
 SCORES = np.array([0.1, 0.2, 0.3, 0.9, 0.15, 0.6, 0.8, 0.95])
@@ -46,13 +48,14 @@ def test_columns_without_digits_are_words() -> None:
 
 
 def test_extremes_and_mistakes_are_chosen() -> None:
-    scored = Scored([str(i) for i in range(8)], SCORES, LABELS, [""] * 8)
-    chosen = {sheet.name: sheet.places for sheet in choose(scored, 0.5)}
+    names = tuple(str(i) for i in range(8))
+    images = TestImages(name=names, label=tuple(LABELS), finding=("",) * 8)
+    chosen = {sheet.name: sheet.places for sheet in choose(images, SCORES, 0.5)}
     assert chosen["most-anomalous"] == [7, 3, 6, 5, 2, 1]
     assert chosen["most-normal"] == [0, 4, 1, 2, 5, 6]
     assert chosen["missed"] == [4]
     assert chosen["false-alarms"] == [3]
-    perfect = choose(Scored(scored.names, LABELS.astype(float), LABELS, [""] * 8), 0.5)
+    perfect = choose(images, LABELS.astype(float), 0.5)
     assert [sheet.name for sheet in perfect] == ["most-anomalous", "most-normal"]
 
 
@@ -75,14 +78,14 @@ def test_names_are_shortened_in_the_middle() -> None:
 
 
 def test_operating_point_lies_where_the_threshold_puts_it() -> None:
-    (axes,) = roc([Curve("run", SCORES, LABELS)], {"verdict": 0.5}).axes
-    point = next(line for line in axes.lines if line.get_label() == "verdict")
+    (axes,) = roc([Curve("run", SCORES, LABELS)], {"threshold": 0.5}).axes
+    point = next(line for line in axes.lines if line.get_label() == "threshold")
     assert point.get_xydata().tolist() == [[0.25, 0.75]]
 
 
 def test_histograms_are_shares_of_their_class() -> None:
     scores, labels = np.append(SCORES, 0.4), np.append(LABELS, 0)
-    (axes,) = score_histogram(scores, labels, {"verdict": 0.5}).axes
+    (axes,) = score_histogram(scores, labels, {"threshold": 0.5}).axes
     for container in axes.containers:
         assert sum(bar.get_height() for bar in container) == pytest.approx(1.0)
 
@@ -109,7 +112,7 @@ def test_sheet_has_a_row_per_kind_of_picture_and_wraps() -> None:
     assert len(sheet([full] * 7, columns=3).axes) == 3
 
 
-def test_losses_below_zero_are_drawn() -> None:
+def test_losses_below_zero_are_plotted() -> None:
     assert loss_columns(HISTORY) == ["critic.gap"]
     losses, rates = training_curves(HISTORY).axes
     assert losses.get_yscale() == "symlog"
@@ -126,15 +129,15 @@ def test_no_line_bridges_the_epochs_of_another_stage() -> None:
 
 
 def test_a_chart_has_a_light_and_a_dark_face(tmp_path: Path) -> None:
-    drawn = []
+    made = []
 
-    def draw():
-        drawn.append(figure := canvas(1, 1))
+    def plot():
+        made.append(figure := canvas(1, 1))
         return figure
 
-    chart = Chart("empty", "nothing", "Nothing to see.", draw)
+    chart = Chart("empty", "nothing", "Nothing to see.", plot)
     assert chart.light != chart.dark
-    light, dark = (to_rgba(figure.get_facecolor()) for figure in drawn)
+    light, dark = (to_rgba(figure.get_facecolor()) for figure in made)
     assert min(light[:3]) > 0.9
     assert max(dark[:3]) < 0.2
     chart.save(tmp_path)
@@ -143,24 +146,24 @@ def test_a_chart_has_a_light_and_a_dark_face(tmp_path: Path) -> None:
     assert (tmp_path / "empty.svg").read_bytes() == again
 
 
-def test_memories_of_members_are_told_apart() -> None:
+def test_memories_of_members_have_names_of_their_own() -> None:
     config = SquidConfig(size=32, width=8, depth=3, slots=8, matrix_slots=8, heads=2, members=2)
     recipe = Recipe(data=Folder(root=Path()), method=config)
     detector = Detector(build(config), UNCALIBRATED, recipe, device="cpu")
     pixels = torch.randint(0, 256, (4, 1, 32, 32), dtype=torch.uint8)
-    names = [memory.name for memory in watch(detector, pixels)]
+    names = [memory.name for memory in memory_reads(detector, pixels)]
     assert names[0] == "In-painting block, member 1"
     assert names[-1] == "Student memory 1, member 2"
     assert len(set(names)) == len(names) == 4
 
 
-def test_watching_memories_counts_reads_and_changes_nothing(trained: Path, splits: Splits) -> None:
+def test_memory_reads_are_counted_and_changes_nothing(trained: Path, splits: Splits) -> None:
     detector = Detector.load(trained, device="cpu")
     before = {name: value.clone() for name, value in detector.method.state_dict().items()}
-    watched = watch(detector, splits.train.pixels)
+    reads = memory_reads(detector, splits.train.pixels)
     config = detector.recipe.method
-    assert [memory.queue for memory in watched] == [True, False, False]
-    for memory in watched:
+    assert [memory.queue for memory in reads] == [True, False, False]
+    for memory in reads:
         assert memory.use.shape == (9, 20)
         np.testing.assert_allclose(memory.use.sum(1), config.k)  # each read takes the k nearest
         assert memory.features.shape[1] == memory.slots.shape[1]
@@ -168,7 +171,7 @@ def test_watching_memories_counts_reads_and_changes_nothing(trained: Path, split
     assert all(torch.equal(value, after[name]) for name, value in before.items())
     queue = next(m for m in detector.method.modules() if isinstance(m, MemoryQueue))
     assert not queue._forward_pre_hooks
-    first, second = embed(watched[0]), embed(watched[0])
+    first, second = embed(reads[0]), embed(reads[0])
     np.testing.assert_array_equal(first.slots, second.slots)
     assert first.slots.shape == (180, 2)
 

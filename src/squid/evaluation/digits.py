@@ -1,4 +1,4 @@
-"""DigitAnatomy measured: what a method finds, where it finds it, and what it draws instead.
+"""DigitAnatomy measured: what a method finds, where it finds it, and what it reconstructs there.
 
 Healthy images show the digits 1 to 9 in order, so the digit that belongs in a cell is known.
 """
@@ -6,7 +6,6 @@ Healthy images show the digits 1 to 9 in order, so the digit that belongs in a c
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,25 +23,25 @@ from squid.heatmaps import heatmap, kinds
 from squid.methods.base import Method
 
 TRUSTED = 0.97
-"""Share of clean held-out cells that a reader must read right for its word to count."""
+"""Share of clean held-out cells that a reader must read right to be trusted."""
 _LEGIBLE = 28  # pixels of a cell's side, as the reader sees it
-_LESSONS = 12_000  # cells that a reader is trained on, at most
+_EXAMPLES = 12_000  # cells that a reader is trained on, at most
 _FAINT = 0.2  # of a digit's usual contrast: less is no digit, whatever its edges resemble
 
 Mask = NDArray[np.bool_]
 
 
 class Restoration(Config):
-    """What a method draws: shares of cells, None where there is no such cell."""
+    """What a method reconstructs: shares of cells, None where there is no such cell."""
 
     anomalous: float | None
-    """Anomalous cells drawn as the digit that belongs there."""
+    """Anomalous cells reconstructed as the digit that belongs there."""
     untouched: float | None
-    """The same of cells that were right already."""
+    """The same share of cells that were right already."""
     blank: float | None
-    """The same of the nine cells of a wholly blank image, the paper's extreme case."""
+    """The same share of the nine cells of a blank image, the paper's extreme case."""
     faithfulness: float | None
-    """Untouched cells drawn nearer to themselves than to a rival (see `faithfulness`)."""
+    """Untouched cells reconstructed nearer to themselves than to a rival (see `faithfulness`)."""
 
 
 class DigitMeasures(Config):
@@ -55,16 +54,13 @@ class DigitMeasures(Config):
     kinds_alone: dict[str, GroupAuc]
     """Images that hold this kind and no other, which is harder."""
     localisation: dict[str, float]
-    """Of each kind of heatmap (see `localisation`)."""
+    """For each kind of heatmap (see `localisation`)."""
     restoration: Restoration | None
-    """None for a method that draws nothing."""
+    """None for a method that reconstructs nothing."""
     reader_accuracy: float
-    """Of the classifier that read the cells, on clean cells that it was not trained on."""
+    """Accuracy of the classifier that read the cells, on clean cells that it was not trained on."""
     trusted: bool
     """Whether that is enough to believe what it read in the reconstructions."""
-
-    def as_dict(self) -> dict[str, Any]:
-        return self.model_dump(mode="json")
 
 
 @dataclass(frozen=True)
@@ -87,11 +83,11 @@ class Reader:
 
 
 def train_reader(images: ImageSet, seed: int = 0) -> Reader:
-    """A reader taught by healthy images; how good it is, others must tell."""
+    """A reader trained on healthy images; `Reader.accuracy` measures it on others."""
     healthy = _unit(images.normals)
-    lessons = _strokes(healthy)
-    chosen = np.random.default_rng(seed).permutation(len(lessons))[:_LESSONS]
-    classifier = SVC(C=10.0).fit(lessons[chosen], chosen % len(DIGITS))
+    examples = _strokes(healthy)
+    chosen = np.random.default_rng(seed).permutation(len(examples))[:_EXAMPLES]
+    classifier = SVC(C=10.0).fit(examples[chosen], chosen % len(DIGITS))
     return Reader(classifier, _FAINT * float(np.median(_contrast(healthy))))
 
 
@@ -119,8 +115,10 @@ def measure_digits(
     scores = apply(method.score, images).numpy()
     grouped = partial(per_group_auc, scores, test.labels, minimum=1, seed=seed)
     heat = {kind: apply(partial(heatmap, method, kind=kind), images) for kind in kinds(method)}
-    draw = partial(apply, method.reconstruct)
-    restored = _restored(draw, test, reader, noise=noise, seed=seed) if "residual" in heat else None
+    reconstruct = partial(apply, method.reconstruct)
+    restored = (
+        _restored(reconstruct, test, reader, noise=noise, seed=seed) if "residual" in heat else None
+    )
     return DigitMeasures(
         noise=noise,
         kinds=grouped(findings),
@@ -138,37 +136,44 @@ def localisation(heatmaps: Tensor, untouched: Mask) -> float:
     return auc(heat.numpy(), ~untouched.ravel())
 
 
-def faithfulness(clean: Tensor, drawn: Tensor, untouched: Mask, *, seed: int = 0) -> float | None:
-    """Share of untouched cells drawn strictly nearer (L2) to themselves than to a rival.
+def faithfulness(
+    clean: Tensor, reconstructed: Tensor, untouched: Mask, *, seed: int = 0
+) -> float | None:
+    """Share of untouched cells reconstructed strictly nearer (L2) to themselves than to a rival.
 
-    The rival is the same cell, so the same digit, of another image drawn at random among those in
+    The rival is the same cell, so the same digit, of another image chosen at random among those in
     which it is untouched too; both are taken without noise. One constant picture gets about a
     half. Identical cells are no rivals and are left out.
     """
-    originals, drawings = (split_cells(x).flatten(2) for x in (clean, drawn))  # (n, 9, d)
+    originals, cells = (split_cells(x).flatten(2) for x in (clean, reconstructed))  # (n, 9, d)
     rng = np.random.default_rng(seed)
     nearer = []
     for place in range(len(DIGITS)):
         order = torch.from_numpy(rng.permutation(np.flatnonzero(untouched[:, place])))
         own, rival = originals[order, place], originals[order.roll(1), place]
-        drawing = drawings[order, place]
-        closer = (drawing - own).norm(dim=1) < (drawing - rival).norm(dim=1)
+        cell = cells[order, place]
+        closer = (cell - own).norm(dim=1) < (cell - rival).norm(dim=1)
         nearer.append(closer[(own != rival).any(1)].numpy())
     return _share(np.concatenate(nearer))
 
 
 def _restored(
-    draw: Callable[[Tensor], Tensor], test: ImageSet, reader: Reader, *, noise: float, seed: int
+    reconstruct: Callable[[Tensor], Tensor],
+    test: ImageSet,
+    reader: Reader,
+    *,
+    noise: float,
+    seed: int,
 ) -> Restoration:
     clean, untouched = _unit(test), _untouched(test)
-    drawn = draw(_noisy(clean, noise, seed))
-    blank = draw(_noisy(torch.zeros_like(clean[:1]), noise, seed))
-    right = reader.right(drawn)
+    reconstructed = reconstruct(_noisy(clean, noise, seed))
+    blank = reconstruct(_noisy(torch.zeros_like(clean[:1]), noise, seed))
+    right = reader.right(reconstructed)
     return Restoration(
         anomalous=_share(right[~untouched]),
         untouched=_share(right[untouched]),
         blank=_share(reader.right(blank)),
-        faithfulness=faithfulness(clean, drawn, untouched, seed=seed),
+        faithfulness=faithfulness(clean, reconstructed, untouched, seed=seed),
     )
 
 
@@ -177,7 +182,7 @@ def _contrast(images: Tensor) -> NDArray[np.float32]:
 
 
 def _strokes(images: Tensor) -> NDArray[np.float32]:
-    """What the reader sees of each cell, (n, 1, h, w) -> (n * 9, d).
+    """The reader's features of each cell, (n, 1, h, w) -> (n * 9, d).
 
     Edges by direction, of a straightened cell and whatever their contrast: plain pixels of MNIST
     are read too badly (0.95 of clean cells, against 0.98), and blurred ones worse still.

@@ -91,9 +91,7 @@ def evaluate_detector(
     )
 
 
-def _evaluation(
-    name: Selection, selected: Selected, images: ImageSet, rate: float
-) -> Evaluation:
+def _evaluation(name: Selection, selected: Selected, images: ImageSet, rate: float) -> Evaluation:
     measure = partial(evaluate, selected.test, images.labels)
     return Evaluation(
         selection=name,

@@ -6,7 +6,7 @@ chosen on the evaluated set itself).
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -74,9 +74,6 @@ class Metrics(Config):
     level: float
     resamples: int
     seed: int
-
-    def as_dict(self) -> dict[str, Any]:
-        return self.model_dump(mode="json")
 
 
 class GroupAuc(Config):

@@ -1,4 +1,4 @@
-"""Trivial scores to print beside every table: a method that they match has learned little."""
+"""Trivial scores for every table: a method that they match has learned little."""
 
 import math
 from collections.abc import Callable
@@ -57,9 +57,9 @@ TRIVIAL: dict[str, Callable[[Pixels, Pixels], Array]] = {
 
 
 def trivial_scores(splits: Splits) -> dict[str, Array]:
-    """(n,) scores of the test images by each control, fitted on the training normals."""
+    """(n,) scores of the test images by each trivial score, fitted on healthy training images."""
     train, test = _flat(splits.train.normals), _flat(splits.test)
-    return {name: control(train, test) for name, control in TRIVIAL.items()}
+    return {name: score(train, test) for name, score in TRIVIAL.items()}
 
 
 def _flat(images: ImageSet) -> Pixels:

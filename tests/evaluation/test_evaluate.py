@@ -1,0 +1,72 @@
+"""The evaluation of a run: every selection at both thresholds, kept in the run folder."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from squid.errors import DataError
+from squid.evaluation.evaluate import evaluate_run, read_evaluations
+from squid.evaluation.metrics import auc
+from squid.evaluation.record import Evaluations, Result, read_record
+from squid.run import Run
+
+
+@pytest.fixture
+def run(tiny_run: Path, tmp_path: Path) -> Path:
+    """A copy that may be written to."""
+    return Path(shutil.copytree(tiny_run, tmp_path / "run"))
+
+
+def test_the_record_in_the_run_folder_is_what_was_returned(run: Path) -> None:
+    record = evaluate_run(run, device="cpu")
+    assert read_evaluations(Run(run)) == record
+    assert len(record.final.scores) == len(record.images.name) == 16
+    assert record.final.digits[0].restoration is not None
+
+
+def test_every_selection_is_measured_at_both_thresholds(run: Path) -> None:
+    record = evaluate_run(run, device="cpu")
+    assert list(record.by_selection) == ["final", "best_epoch", "snapshot_mean"]
+    for evaluation in record.by_selection.values():
+        healthy, best = evaluation.metrics["healthy"], evaluation.metrics["best_accuracy"]
+        assert healthy.auc == best.auc
+        assert healthy.accuracy.value <= best.accuracy.value
+    snapshots = Run(run).snapshots
+    assert snapshots is not None
+    mean = record.by_selection["snapshot_mean"]
+    np.testing.assert_allclose(mean.array, snapshots["test"].mean(0))
+    assert mean.auc == pytest.approx(auc(snapshots["test"].mean(0), record.images.labels))
+
+
+def test_without_snapshots_there_is_the_end_of_training(run: Path) -> None:
+    (run / "snapshots.npz").unlink()
+    assert list(evaluate_run(run, device="cpu").by_selection) == ["final"]
+
+
+def test_other_data_are_evaluated_and_not_kept(run: Path) -> None:
+    evaluate_run(run, device="cpu")
+    kept = (run / "metrics.json").read_bytes()
+    other = evaluate_run(run, device="cpu", settings=["data.seed=7"])
+    assert (run / "metrics.json").read_bytes() == kept
+    assert other.fingerprint != Evaluations.model_validate_json(kept).fingerprint
+    assert list(other.by_selection) == ["final"], "snapshots are of the run's own images"
+
+
+def test_data_that_changed_is_refused(run: Path) -> None:
+    changed = Run(run).recipe.with_settings(["data.seed=7"])
+    (run / "recipe.toml").write_text(changed.to_toml())
+    with pytest.raises(DataError, match="changed since its training"):
+        evaluate_run(run, device="cpu")
+
+
+def test_another_file_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    for text in ("{}", "[1]", "not json", json.dumps({"section": 3})):
+        path.write_text(text)
+        with pytest.raises(DataError, match=r"result\.json is no Result: .* does not fit\.$"):
+            read_record(Result, path)
+    with pytest.raises(DataError, match="cannot be read"):
+        read_record(Result, tmp_path / "none.json")
