@@ -20,6 +20,7 @@ MADE = {
     "recipe": "docs/reference/recipe.md",
     "cli": "docs/reference/cli.md",
     "comparison": "docs/reference/comparison.md",
+    "methods": "docs/reference/methods.md",
     "readme": "README.md",
 }
 

@@ -13,9 +13,9 @@ from pydantic.fields import FieldInfo
 from typer.models import OptionInfo
 
 from squid.benchmark import BenchmarkTable, table_of_results
-from squid.benchmark.summary import read_results
+from squid.benchmark.summary import Line, read_results
 from squid.cli import app
-from squid.config import Config
+from squid.config import Config, Selection
 from squid.data import DATASETS
 from squid.data.store import Augment
 from squid.methods import METHODS
@@ -39,6 +39,22 @@ A table inside a table (an optimiser, a backbone) changes the keys it names and 
 method gives the others: `generator = { lr = 3e-4 }` leaves SQUID's cosine as it is."""
 
 TABLE, END = "<!-- Made by docs/reference/generate.py. -->", "<!-- Until here. -->"
+
+SQUID_ROWS: list[tuple[str, Selection]] = [
+    ("reference_1000", "best_epoch"),
+    ("reference", "best_epoch"),
+    ("ours", "final"),
+]
+TRIVIAL_ROWS = ("minus sharpness", "pixel kNN")
+"""Rows of the README's table that are no method's own."""
+
+METHODS_INTRO = """# Methods
+
+The `name` in the `method` table of a recipe; [all keys](recipe.md), and [what differs from the
+originals](../paper.md#methods-compared-with). PANDA, M-KD, PaDiM and IGD need pretrained weights:
+`method.backbone.weights` names a local file ([get the data](../how-to/get-the-data.md)); without
+them they run on a random backbone and say so. Any method can be trained several times into one
+detector with `method.members`."""
 
 INNER: dict[type, str] = {
     OptimizerConfig: "Optimiser",
@@ -86,10 +102,48 @@ def comparison_page() -> str:
 
 
 def readme_page() -> str:
-    """The README with the ZhangLab table of the day."""
+    """The README with a short ZhangLab table."""
     before, rest = README.read_text(encoding="utf-8").split(TABLE)
     after = rest[rest.index(END) :]
-    return f"{before}{TABLE}\n\n{_comparison().detection('zhanglab')}\n\n{after}"
+    return f"{before}{TABLE}\n\n{_short_table()}\n\n{after}"
+
+
+def _short_table() -> str:
+    """One line per method, three settings of SQUID and two trivial scores."""
+    table = _comparison()
+    lines = {(x.row, x.selection): x for x in table.lines if x.section == "zhanglab"}
+    rows = [_short_row(lines[row, "final"]) for row in METHODS if (row, "final") in lines]
+    rows += [_short_row(lines[key]) for key in SQUID_ROWS]
+    for one in table.trivial:
+        if one.section == "zhanglab" and one.name in TRIVIAL_ROWS:
+            rows.append((f"*{one.name}*", "trivial", "", f"{one.measures['auc']:.1f}", "", ""))
+    notes = (
+        "Selection: which weights give the scores; only the epoch chosen by labels uses labels of "
+        "(validation) images. † trained for fewer steps than published. The F1 is at the threshold "
+        "of best accuracy on the test images, as in the paper."
+    )
+    head = ("method", "selection", "n", "AUC", "AUC, paper", "F1")
+    return f"{_grid(head, rows)}\n\n{notes}"
+
+
+def _short_row(line: Line) -> tuple[str, ...]:
+    cost = line.results[0].cost
+    shortened = " †" if 0 < cost.steps < cost.published_steps else ""
+    paper = line.paper.get("auc")
+    return (
+        line.title + shortened,
+        line.selection_name.partition(",")[0],
+        str(len(line.seeds)),
+        f"{line.measure('auc'):.1f}",
+        "-" if paper is None else f"{paper:.1f}",
+        f"{line.measure('f1'):.1f}",
+    )
+
+
+def methods_page() -> str:
+    """Every method with its paper."""
+    rows = [(f"`{name}`", method.title, method.paper) for name, method in METHODS.items()]
+    return _page([METHODS_INTRO, _grid(("name", "method", "paper"), rows)])
 
 
 def _comparison() -> BenchmarkTable:
@@ -209,6 +263,7 @@ def _flat(text: str | None) -> str:
 if __name__ == "__main__":
     (HERE / "recipe.md").write_text(recipe_page(), encoding="utf-8")
     (HERE / "cli.md").write_text(cli_page(), encoding="utf-8")
+    (HERE / "methods.md").write_text(methods_page(), encoding="utf-8")
     (HERE / "comparison.md").write_text(comparison_page(), encoding="utf-8")
     (ROOT / "src/squid/benchmark/timings.toml").write_text(timings(), encoding="utf-8")
     README.write_text(readme_page(), encoding="utf-8")

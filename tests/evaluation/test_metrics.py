@@ -111,12 +111,12 @@ def test_same_seed_same_intervals_and_json_round_trip():
     )
 
 
-def test_the_rule_is_named_and_a_given_threshold_is_kept():
+def test_the_kind_is_named_and_a_given_threshold_is_kept():
     scores, labels = _sample()
     kept = evaluate(scores, labels, threshold=healthy(0.25, rate=0.05), resamples=5).threshold
-    assert (kept.rule, kept.value, kept.rate) == ("healthy", 0.25, 0.05)
+    assert (kept.kind, kept.value, kept.rate) == ("healthy", 0.25, 0.05)
     found = evaluate(scores, labels, threshold=BEST_ACCURACY, resamples=5).threshold
-    assert (found.rule, found.value) == ("best_accuracy", best_accuracy_threshold(scores, labels))
+    assert (found.kind, found.value) == ("best_accuracy", best_accuracy_threshold(scores, labels))
     with pytest.raises(ConfigError, match="held-out healthy"):
         evaluate(scores, labels, threshold=BEST_ACCURACY.model_copy(update={"kind": "healthy"}))
 
