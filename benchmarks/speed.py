@@ -313,7 +313,7 @@ def files(device: Device) -> list[Row]:
         list(pool.map(_decode, paths[: 4 * cores()], chunksize=1))  # starts them
         works: dict[str, Callable[[], object]] = {
             "decoded by processes": lambda: list(pool.map(_decode, paths, chunksize=8)),
-            "decoded ahead": lambda: list(stream(paths, 128, 256, beside_gpu=cuda)),
+            "decoded ahead": lambda: list(stream(paths, 128, 256, for_gpu=cuda)),
             "decoded and scored": lambda: detector.score(paths),
         }
         rounds = [[rate(work, len(paths)) for work in works.values()] for _ in range(ROUNDS)]

@@ -145,13 +145,13 @@ class Detector:
         skipped: list[tuple[str, str]] = []
         self._backend.prepare(len(opened))
         gpu = self.device.type == "cuda"
-        for chunk in opened.chunks(BATCH_SIZE[self.device.type], on_error, beside_gpu=gpu):
+        for chunk in opened.chunks(BATCH_SIZE[self.device.type], on_error, for_gpu=gpu):
             if len(chunk.pixels):
                 scores.append(self._backend.score(chunk.pixels))
                 # Results are read one chunk late: a GPU works while the next chunk is on its way.
                 scores[-2:-1] = [late.cpu() for late in scores[-2:-1]]
-            sources += [opened.sources[place] for place in chunk.places]
-            skipped += [(opened.sources[place], reason) for place, reason in chunk.skipped]
+            sources += chunk.sources
+            skipped += chunk.skipped
             if progress is not None:
                 progress(len(sources) + len(skipped), len(opened))
         joined = (

@@ -78,9 +78,9 @@ def test_patients_are_in_one_split_only(tmp_path: Path) -> None:
     ("uncertain", "expected"),
     [
         ("ignore", {"sure": "Edema", "healthy": ""}),
-        ("negative", {"sure": "Edema", "healthy": "", "doubted": ""}),
-        ("positive", {"sure": "Edema|Pneumonia", "healthy": "", "doubted": "Pneumonia",
-                      "doubtful": "Pneumonia"}),
+        ("negative", {"sure": "Edema", "healthy": "", "mixed": ""}),
+        ("positive", {"sure": "Edema|Pneumonia", "healthy": "", "mixed": "Pneumonia",
+                      "unclear": "Pneumonia"}),
     ],
 )  # fmt: skip
 def test_uncertain_labels(tmp_path: Path, uncertain: str, expected: dict[str, str]) -> None:
@@ -88,17 +88,18 @@ def test_uncertain_labels(tmp_path: Path, uncertain: str, expected: dict[str, st
         tmp_path,
         [
             {"patient": "sure", "Edema": "1.0", "Pneumonia": "-1.0"},
-            {"patient": "doubtful", "Pneumonia": "-1.0"},
-            {"patient": "doubted", "No Finding": "1.0", "Pneumonia": "-1.0"},
+            {"patient": "unclear", "Pneumonia": "-1.0"},
+            {"patient": "mixed", "No Finding": "1.0", "Pneumonia": "-1.0"},
             {"patient": "healthy", "No Finding": "1.0", "Edema": "0.0"},
-            {"patient": "unsaid"},
+            {"patient": "blank"},
             {"patient": "lying", "No Finding": "1.0", "AP/PA": "AP"},
             {"patient": "sideways", "No Finding": "1.0", "AP/PA": ""},
         ],
     )
     config = CheXpert.model_validate({"root": root, "uncertain": uncertain})
-    listing = config._list(root / "CheXpert-v1.0-small")
-    assert dict(zip(listing.patients or (), listing.findings or (), strict=True)) == expected
+    files = config._files(root / "CheXpert-v1.0-small")
+    assert dict(zip(files.patients or (), files.findings or (), strict=True)) == expected
+    assert set(files.columns["view"]) == {"PA"}
 
 
 def test_too_few_images_and_foreign_tables_are_refused(tmp_path: Path) -> None:

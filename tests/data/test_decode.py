@@ -1,4 +1,4 @@
-"""Files decoded ahead: order, bounds, broken ones."""
+"""Files decoded ahead: their order, how many, and what happens to broken ones."""
 
 import os
 import sys
@@ -44,9 +44,10 @@ def test_a_broken_file_is_named_and_skipped(files: list[Path]) -> None:
     files[5].write_bytes(b"not a picture")
     chunks = list(stream(files, SIZE, 4, on_error="skip"))
     assert [chunk.places for chunk in chunks] == [(0, 1, 2, 3), (4, 6, 7), (8, 9, 10)]
-    ((place, reason),) = chunks[1].skipped
-    assert place == 5
-    assert str(files[5]) in reason
+    ((source, reason),) = chunks[1].skipped
+    assert source == str(files[5])
+    assert source in reason
+    assert chunks[1].sources == tuple(str(files[i]) for i in (4, 6, 7))
     assert chunks[1].pixels[:, 0, 0, 0].tolist() == [80, 120, 140]
 
 
@@ -69,7 +70,7 @@ def test_a_chunk_of_broken_files_is_empty(files: list[Path]) -> None:
 def test_reads_only_so_far_ahead(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
     monkeypatch.setattr(
-        decode, "read_resized", lambda p, s: read.append(p) or torch.zeros(1, s, s)
+        decode, "read_resized", lambda p, s: read.append(p) or np.zeros((s, s), np.uint8)
     )
     chunks = stream(files * 20, SIZE, 4)
     next(chunks)
@@ -82,11 +83,11 @@ def test_decodes_while_a_chunk_is_used(files: list[Path], monkeypatch: pytest.Mo
     """The second chunk is complete before anyone asks for it."""
     read, second = list[Path](), threading.Event()
 
-    def note(path: Path, size: int) -> torch.Tensor:
+    def note(path: Path, size: int) -> np.ndarray:
         read.append(path)
         if len(read) == 8:
             second.set()
-        return torch.zeros(1, size, size)
+        return np.zeros((size, size), np.uint8)
 
     monkeypatch.setattr(decode, "read_resized", note)
     chunks = stream(files, SIZE, 4)
@@ -96,18 +97,18 @@ def test_decodes_while_a_chunk_is_used(files: list[Path], monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes for a handful of files."""
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes start for a handful of files."""
     if sys.platform != "linux":
-        pytest.skip("processes are not begun as copies here")
+        pytest.skip("processes do not start as copies here")
     monkeypatch.setattr(decode, "MANY", 1)
 
 
-@pytest.mark.usefixtures("apart")
+@pytest.mark.usefixtures("few_are_many")
 def test_processes_read_what_threads_read(files: list[Path]) -> None:
     files[5].write_bytes(b"not a picture")
     ours, theirs = (
-        list(stream(files, SIZE, 4, on_error="skip", beside_gpu=gpu)) for gpu in (False, True)
+        list(stream(files, SIZE, 4, on_error="skip", for_gpu=gpu)) for gpu in (False, True)
     )
     assert [chunk.places for chunk in ours] == [chunk.places for chunk in theirs]
     assert [chunk.skipped for chunk in ours] == [chunk.skipped for chunk in theirs]
@@ -115,26 +116,26 @@ def test_processes_read_what_threads_read(files: list[Path]) -> None:
         assert torch.equal(a.pixels, b.pixels)
 
 
-@pytest.mark.usefixtures("apart")
-def test_long_lists_beside_a_gpu_are_decoded_apart(
+@pytest.mark.usefixtures("few_are_many")
+def test_long_lists_for_a_gpu_are_decoded_by_processes(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def sign(path: Path, size: int) -> torch.Tensor:
-        return torch.full((1, size, size), os.getpid() % 251, dtype=torch.uint8)
+    def sign(path: Path, size: int) -> np.ndarray:
+        return np.full((size, size), os.getpid() % 251, dtype=np.uint8)
 
     monkeypatch.setattr(decode, "read_resized", sign)
     here = os.getpid() % 251
     by_threads = torch.cat([chunk.pixels for chunk in stream(files, SIZE, 4)])
     assert (by_threads == here).all()
-    by_processes = torch.cat([c.pixels for c in stream(files, SIZE, 4, beside_gpu=True)])
+    by_processes = torch.cat([c.pixels for c in stream(files, SIZE, 4, for_gpu=True)])
     assert (by_processes != here).any()
 
 
-@pytest.mark.usefixtures("apart")
+@pytest.mark.usefixtures("few_are_many")
 def test_a_killed_process_is_a_sentence(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode, "read_resized", lambda path, size: os._exit(9))
     with pytest.raises(DataError, match="killed"):
-        list(stream(files, SIZE, 4, beside_gpu=True))
+        list(stream(files, SIZE, 4, for_gpu=True))
 
 
 def test_no_files_no_chunks() -> None:

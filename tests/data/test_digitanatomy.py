@@ -14,9 +14,12 @@ from squid.data.digitanatomy import (
     CONDITIONS,
     DIGITS,
     DigitAnatomy,
+    Split,
+    digits_of_split,
     draw_conditions,
     join_cells,
     split_cells,
+    to_bytes,
 )
 from squid.data.image_set import ANOMALOUS, NORMAL, Splits
 from squid.errors import ConfigError, DataError
@@ -28,20 +31,22 @@ def config(**fields: object) -> DigitAnatomy:
     return DigitAnatomy.model_validate({"train": 30, "validation": 10, "test": 40, **fields})
 
 
-def bank(settings: DigitAnatomy, split: str) -> dict[bytes, int]:
-    """The clean cells of a split by their pixels."""
-    cells, classes = settings.clean_cells(SIZE, split)  # type: ignore[arg-type]
-    return {cell.numpy().tobytes(): int(k) for cell, k in zip(cells, classes, strict=True)}
+def instances(settings: DigitAnatomy, split: Split) -> dict[bytes, int]:
+    """The digits of a split, not jittered: pixels -> digit."""
+    digits = digits_of_split(settings.digits(SIZE), split)
+    cells = to_bytes(digits.pixels)
+    return {cell.numpy().tobytes(): int(k) for cell, k in zip(cells, digits.classes, strict=True)}
 
 
 def shown(cell: Tensor, known: dict[bytes, int]) -> int | None:
-    return known.get(cell.contiguous().numpy().tobytes())
+    """The digit that a cell (1, c, c) shows."""
+    return known.get(cell[0].contiguous().numpy().tobytes())
 
 
 @pytest.mark.parametrize("rule", ["sparse", "paper"])
 def test_every_cell_shows_its_condition(rule: str) -> None:
     settings = config(rule=rule, jitter=0.0)
-    test, known = settings.load(SIZE).test, bank(settings, "test")
+    test, known = settings.load(SIZE).test, instances(settings, "test")
     assert test.cells is not None
     seen = set()
     for cells, conditions in zip(split_cells(test.pixels), test.cells, strict=True):
@@ -72,19 +77,20 @@ def test_labels_findings_and_cells_agree() -> None:
             assert named == set(row[row > 0].tolist())
 
 
-def test_sparse_has_one_to_three_anomalous_cells_and_paper_draws_all_kinds_alike() -> None:
+def test_sparse_has_one_to_three_anomalous_cells_and_paper_has_all_kinds_alike() -> None:
     rng = np.random.default_rng(0)
     count = (draw_conditions("sparse", 900, rng) > 0).sum(axis=1)
     assert set(count.tolist()) == {1, 2, 3}
     assert np.bincount(count)[1:].min() > 240
-    drawn = draw_conditions("paper", 2000, rng)
-    assert drawn.any(axis=1).all()
-    assert np.bincount(drawn.ravel()) / drawn.size == pytest.approx(0.2, abs=0.02)
+    cells = draw_conditions("paper", 2000, rng)
+    assert cells.any(axis=1).all()
+    assert np.bincount(cells.ravel()) / cells.size == pytest.approx(0.2, abs=0.02)
 
 
 def test_no_digit_instance_serves_two_splits() -> None:
     settings = config()
-    parts = [set(bank(settings, split)) for split in ("train", "validation", "test")]
+    splits: list[Split] = ["train", "validation", "test"]
+    parts = [set(instances(settings, split)) for split in splits]
     assert all(parts)
     assert not parts[0] & parts[1]
     assert not parts[0] & parts[2]
@@ -163,15 +169,28 @@ def test_other_sources_are_read(tmp_path: Path, layout: str) -> None:
 def write_idx(folder: Path, name: str, array: np.ndarray, packed: bool) -> None:
     header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, dtype=">i4").tobytes()
     data = header + array.tobytes()
+    folder.mkdir(exist_ok=True)
     path = folder / (name + ".gz" if packed else name)
     path.write_bytes(gzip.compress(data) if packed else data)
 
 
 def test_mnist_is_read(shared: Callable[..., Path]) -> None:
     settings = config(source=str(shared("data", "mnist", "mnist.npz")), instances=50)
-    cells, classes = settings.clean_cells(84)
-    assert cells.shape == (350, 1, 28, 28)
-    assert np.bincount(classes).tolist() == [35] * 10
+    digits = digits_of_split(settings.digits(84), "train")
+    assert digits.pixels.shape == (350, 28, 28)
+    assert np.bincount(digits.classes).tolist() == [35] * 10
+
+
+def test_mnist_is_the_same_in_its_idx_files(shared: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "npz").mkdir()
+    with np.load(shared("data", "mnist", "mnist.npz")) as file:
+        arrays = {name: array[:500] for name, array in file.items()}
+    np.savez(tmp_path / "npz" / "mnist.npz", **arrays)
+    for part, name in (("train", "train"), ("test", "t10k")):
+        write_idx(tmp_path / "idx", f"{name}-images-idx3-ubyte", arrays[f"x_{part}"], packed=True)
+        write_idx(tmp_path / "idx", f"{name}-labels-idx1-ubyte", arrays[f"y_{part}"], packed=True)
+    npz, idx = (config(source=str(tmp_path / name)).load(SIZE) for name in ("npz", "idx"))
+    assert npz.fingerprint == idx.fingerprint
 
 
 @pytest.mark.parametrize("content", [b"", b"not an npz"])

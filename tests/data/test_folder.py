@@ -130,7 +130,27 @@ def test_unreadable_files_are_named_and_refused_or_skipped(tmp_path: Path) -> No
     assert "broken.png" in splits.warnings[0]
 
 
-def test_a_test_set_without_known_anomalies_is_told(tmp_path: Path) -> None:
+def test_unrecognised_class_folders_are_reported(tmp_path: Path) -> None:
+    write(tmp_path, *many("ward1", 6), *many("ward 2/sub", 4))
+    (warning,) = Folder(root=tmp_path).load(8).warnings
+    assert "No class folder is recognised: all 10 images are taken as healthy" in warning
+    assert Folder(root=tmp_path, anomalous_names=("ward 2",)).load(8).warnings == ()
+
+
+def test_unrecognised_training_folders_are_reported(tmp_path: Path) -> None:
+    write(tmp_path, *many("train/ward1", 6), *many("test/normal", 2), *many("test/bad", 2))
+    (warning,) = Folder(root=tmp_path).load(8).warnings
+    assert "all 6 images" in warning
+
+
+@pytest.mark.parametrize("folders", [(".",), ("normal",), ("train/good", "test/good", "test/bad")])
+def test_flat_and_known_folders_give_no_warning(tmp_path: Path, folders: tuple[str, ...]) -> None:
+    for folder in folders:
+        write(tmp_path, *many(folder, 5))
+    assert Folder(root=tmp_path).load(8).warnings == ()
+
+
+def test_a_test_set_without_known_anomalies_is_reported(tmp_path: Path) -> None:
     write(tmp_path, *many("train", 5), *many("test/odd", 2))
     assert any("No test image" in warning for warning in Folder(root=tmp_path).load(8).warnings)
 

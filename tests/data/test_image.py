@@ -137,10 +137,10 @@ def test_reading_keeps_order_reports_progress_and_skips(tmp_path: Path) -> None:
         path.write_bytes(encode(np.full((6, 8), i, dtype=np.uint8)))
     paths[3].write_bytes(b"nothing")
     seen: list[tuple[int, int]] = []
-    reading = read_many(paths, 4, on_error="skip", progress=lambda *step: seen.append(step))
-    assert reading.pixels[:, 0, 0, 0].tolist() == [0, 1, 2, *range(4, count)]
-    assert reading.kept == (0, 1, 2, *range(4, count))
-    assert [name for name, _ in reading.skipped] == [str(paths[3])]
+    loaded = read_many(paths, 4, on_error="skip", progress=lambda *step: seen.append(step))
+    assert loaded.pixels[:, 0, 0, 0].tolist() == [0, 1, 2, *range(4, count)]
+    assert loaded.places == (0, 1, 2, *range(4, count))
+    assert [name for name, _ in loaded.skipped] == [str(paths[3])]
     assert seen == [(FILES, count), (count, count)]
     with pytest.raises(DataError, match=r"3\.png"):
         read_many(paths, 4)

@@ -1,12 +1,23 @@
-"""Nothing leaks between splits, and a fingerprint sees every change."""
+"""Sets are selected and joined, nothing leaks between splits, a fingerprint sees every change."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from squid.data.image_set import NORMAL, ImageSet, Splits, check, draw_groups, join
+from squid.data.image_set import (
+    NORMAL,
+    Box,
+    FileSet,
+    ImageSet,
+    Splits,
+    check,
+    draw_groups,
+    join,
+    split_by_patient,
+)
 from squid.errors import DataError
 
 
@@ -34,9 +45,54 @@ def test_select_takes_masks_and_places_in_order() -> None:
     assert (normals.labels == NORMAL).all()
 
 
+def described() -> ImageSet:
+    """Four images with everything that can be known of them."""
+    return replace(
+        images(0, patients=("a", "b", "c", "d")),
+        findings=("", "Mass", "", "Edema"),
+        cells=np.arange(36).reshape(4, 9),
+        boxes=((), (Box("Mass", 0.1, 0.2, 0.3, 0.4),), (), ()),
+        columns={"view": ("PA", "AP", "PA", "AP"), "age": ("30", "40", "50", "")},
+    )
+
+
+def test_select_keeps_boxes_and_columns_with_their_images() -> None:
+    chosen = described().select([3, 1])
+    assert chosen.boxes == ((), (Box("Mass", 0.1, 0.2, 0.3, 0.4),))
+    assert chosen.columns == {"view": ("AP", "AP"), "age": ("", "40")}
+    assert chosen.findings == ("Edema", "Mass")
+    assert chosen.cells is not None
+    assert chosen.cells[0, 0] == 27
+
+
+def test_join_keeps_what_is_known_of_both() -> None:
+    others = replace(described(), names=("p", "q", "r", "s"), columns={"view": ("PA",) * 4})
+    both = join(described(), others)
+    assert both.names == (*described().names, "p", "q", "r", "s")
+    assert both.columns == {"view": ("PA", "AP", "PA", "AP", "PA", "PA", "PA", "PA")}
+    assert both.boxes is not None
+    assert len(both.boxes) == 8
+    assert join(described(), images(10)).boxes is None
+
+
+def test_files_are_selected_and_joined_as_images_are() -> None:
+    files = FileSet(
+        paths=(Path("a.png"), Path("b.png")),
+        labels=np.array([0, 1]),
+        names=("a", "b"),
+        columns={"view": ("PA", "AP")},
+    )
+    second = files.select([False, True])
+    assert second.paths == (Path("b.png"),)
+    assert second.columns == {"view": ("AP",)}
+    assert join(files, second).names == ("a", "b", "b")
+
+
 def test_lengths_and_names_are_checked() -> None:
     with pytest.raises(ValueError, match="3 labels for 4 names"):
         replace(images(0), labels=np.zeros(3, dtype=np.int64))
+    with pytest.raises(ValueError, match="1 view for 4 names"):
+        replace(images(0), columns={"view": ("PA",)})
     with pytest.raises(DataError, match="same name"):
         replace(images(0), names=("a", "a", "b", "c"))
 
@@ -90,10 +146,21 @@ def test_the_fingerprint_sees_every_change(what: str) -> None:
     assert splits().fingerprint == before.fingerprint
 
 
-def test_groups_are_drawn_whole() -> None:
+def test_groups_stay_whole() -> None:
     groups = ["a"] * 3 + ["b"] * 2 + list("cdefgh")
     mask = draw_groups(groups, 5, np.random.default_rng(0))
     assert mask.sum() == 5
     held = {group for group, is_held in zip(groups, mask, strict=True) if is_held}
     left = {group for group, is_held in zip(groups, mask, strict=True) if not is_held}
     assert not held & left
+
+
+def test_a_patient_is_in_one_split_and_shares_count_patients() -> None:
+    patients = [str(i % 40) for i in range(100)]
+    groups = split_by_patient(patients, 0.1, 0.25, np.random.default_rng(0))
+    of_patient = {patient: set(groups[np.array(patients) == patient]) for patient in patients}
+    assert all(len(found) == 1 for found in of_patient.values())
+    counts = [
+        sum(found == {name} for found in of_patient.values()) for name in ("validation", "test")
+    ]
+    assert counts == [4, 10]

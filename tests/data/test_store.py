@@ -1,4 +1,4 @@
-"""The store gives back its pixels, moves them as told, and runs in one compiled graph."""
+"""The store returns its pixels, shifts and scales them, and runs in one compiled graph."""
 
 import pytest
 import torch

@@ -23,11 +23,11 @@ def test_the_papers_counts(splits: Splits) -> None:
     assert splits.official
 
 
-def test_the_drawn_split_stays_the_same(splits: Splits) -> None:
+def test_our_split_stays_the_same(splits: Splits) -> None:
     assert splits.fingerprint == "4ebdbbb1b4909755"
 
 
-def test_no_patient_is_in_two_splits_and_the_official_overlap_is_told(splits: Splits) -> None:
+def test_no_patient_is_in_two_splits_and_the_official_overlap_is_reported(splits: Splits) -> None:
     train, validation, test = (set(images.patients or ()) for _, images in splits.items())
     assert not train & validation
     assert not train & test

@@ -1,4 +1,4 @@
-"""What every dataset's settings have in common."""
+"""The settings that all datasets have in common."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,22 +8,22 @@ import numpy as np
 from pydantic import Field
 
 from squid.config import Config
-from squid.data.image_set import ImageSet, Splits, join
+from squid.data.image_set import ANOMALOUS, NORMAL, Labelled, Splits
 from squid.errors import DataError
 from squid.places import data_candidates, data_folder, missing
 
 Progress = Callable[[int, int], None]
-"""Told how many files of how many are read."""
+"""Called with the number of files read so far and of all files."""
 
 
 class DataConfig(Config):
-    """A dataset: where it lies and how it is split."""
+    """A dataset: where its files are and how it is split."""
 
     name: str
     contamination: float = Field(0.0, ge=0.0, lt=1.0)
     """Share of anomalous images in the training set. Zero means healthy images only."""
     seed: int = 0
-    """Of the split, not of the training."""
+    """Seed of the split; the training has its own."""
 
     def load(self, size: int, progress: Progress | None = None) -> Splits:
         """The images, gray and `size` pixels square."""
@@ -34,15 +34,15 @@ class DataConfig(Config):
         return self
 
     def rng(self, *stream: int) -> np.random.Generator:
-        """Random numbers of this seed; each `stream` has its own."""
+        """A generator of random numbers for each `stream` of this seed."""
         return np.random.default_rng([self.seed, *stream])
 
     def contaminant_count(self, normals: int) -> int:
-        """How many anomalous images beside so many normals make up `contamination`."""
+        """How many anomalous images added to so many normals make up `contamination`."""
         return round(self.contamination / (1.0 - self.contamination) * normals)
 
     def contaminants(self, normals: int, available: int) -> np.ndarray:
-        """Which of the `available` anomalous training images join so many normals."""
+        """Indices of the anomalous training images, of those `available`, to add to the normals."""
         wanted = self.contaminant_count(normals)
         if self.contamination and wanted > available:
             raise DataError(
@@ -51,16 +51,15 @@ class DataConfig(Config):
             )
         return np.sort(self.rng(1).permutation(available)[:wanted])
 
-    def contaminate(self, normals: ImageSet, anomalous: ImageSet | None) -> ImageSet:
-        """The training set that `contamination` asks for."""
-        if not self.contamination:
-            return normals
-        chosen = self.contaminants(len(normals), 0 if anomalous is None else len(anomalous))
-        return normals if anomalous is None else join(normals, anomalous.select(chosen))
+    def contaminate(self, given: Labelled) -> Labelled:
+        """The training set: the normals of `given`, and as many anomalies as asked for."""
+        normals, anomalous = (np.flatnonzero(given.labels == k) for k in (NORMAL, ANOMALOUS))
+        added = anomalous[self.contaminants(len(normals), len(anomalous))]
+        return given.select(np.concatenate([normals, added]))
 
 
 class FileDataConfig(DataConfig):
-    """A dataset that is read from files."""
+    """A dataset that is read from a folder or a file."""
 
     folders: ClassVar[tuple[str, ...]] = ()
     """Names that its folder can have in the data folder; the first one found is taken."""
@@ -81,7 +80,7 @@ class FileDataConfig(DataConfig):
         return found
 
     def find_folder(self) -> Path:
-        """The same where only a folder will do."""
+        """The folder of the dataset, for one that is never a single file."""
         root = self.find_root()
         if not root.is_dir():
             raise DataError(f"{root} is not a folder.")

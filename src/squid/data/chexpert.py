@@ -1,11 +1,15 @@
 """CheXpert (Irvin et al., AAAI 2019): the PA frontal images of `CheXpert-v1.0[-small]/train.csv`.
 
-The paper tests on 250 normal and 250 abnormal images taken from the training set, with at least 10
-of each of 12 findings. Its list is not public, so ours is drawn with a fixed seed, and by patient:
-one who has an image in one split has none in another.
+- What: 224,316 chest X-rays of 65,240 patients of Stanford Hospital; labels mined from reports.
+- Where: https://stanfordmlgroup.github.io/competitions/chexpert/ (the small version, 11 GB, does).
+- Licence: Stanford's research use agreement, non-commercial.
+- Layout: train.csv next to train/patient*/study*/view*_frontal.jpg.
+
+The paper tests on 250 normal and 250 abnormal images of the training set, with at least 10 of each
+of 12 findings. Its list is not public, so ours is drawn with a fixed seed, and by patient: one who
+has an image in one split has none in another.
 """
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -13,8 +17,8 @@ from typing import Literal
 import numpy as np
 
 from squid.data.base import FileDataConfig, Progress
-from squid.data.files import Listing, Unreadable, read_splits, subfolders
-from squid.data.image_set import ANOMALOUS, NORMAL, Splits
+from squid.data.files import Unreadable, read_splits, read_table, subfolders
+from squid.data.image_set import ANOMALOUS, NORMAL, FileSet, Splits
 from squid.errors import DataError
 
 FINDINGS = (
@@ -44,25 +48,24 @@ class CheXpert(FileDataConfig):
     root: Path | None = None
     """The folder of train.csv, or the one that holds CheXpert-v1.0 or CheXpert-v1.0-small."""
     uncertain: Literal["ignore", "positive", "negative"] = "ignore"
-    """Labels of -1; `ignore` leaves out an image that has nothing more certain."""
+    """Labels of -1; `ignore` leaves out an image without any certain label."""
     test_normals: int = 250
     test_anomalous: int = 250
     test_per_finding: int = 10
-    """Test images at least of each finding."""
+    """The least number of test images of each finding."""
     validation_normals: int = 100
     validation_anomalous: int = 100
     unreadable: Unreadable = "refuse"
+    """What to do with a file that is not a readable image."""
 
     def load(self, size: int, progress: Progress | None = None) -> Splits:
-        listing = self._list(_folder(self.find_folder()))
-        test = self._draw_test(listing)
-        rest = listing.select(_elsewhere(listing, test))
-        validation = rest.select(self._draw_validation(rest))
-        train = rest.select(_elsewhere(rest, validation))
-        normals, others = (train.select(train.labels == label) for label in (NORMAL, ANOMALOUS))
-        added = others.select(self.contaminants(len(normals), len(others)))
+        files = self._files(_folder(self.find_folder()))
+        test = files.select(self._choose_test(files))
+        rest = files.select(_of_other_patients(files, test))
+        validation = rest.select(self._choose_validation(rest))
+        train = rest.select(_of_other_patients(rest, validation))
         return read_splits(
-            normals + added,
+            self.contaminate(train),
             validation,
             test,
             size=size,
@@ -71,20 +74,25 @@ class CheXpert(FileDataConfig):
             progress=progress,
         )
 
-    def _list(self, folder: Path) -> Listing:
+    def _files(self, folder: Path) -> FileSet:
         """Every PA frontal image that is surely normal or surely abnormal."""
-        rows = [row for row in _rows(folder / "train.csv") if row["AP/PA"] == "PA"]
-        judged = [(row["Path"], self._findings(row)) for row in rows]
-        kept = [(path, found) for path, found in judged if found is not None]
+        rows = read_table(folder / "train.csv", "Path", "AP/PA", "No Finding", *FINDINGS)
+        labelled = [(row, self._findings(row)) for row in rows if row["AP/PA"] == "PA"]
+        kept = [(row, found) for row, found in labelled if found is not None]
         # The CSV's paths begin with the name of the published folder.
-        relative = [Path(*Path(path).parts[1:]) for path, _ in kept]
+        relative = [Path(*Path(row["Path"]).parts[1:]) for row, _ in kept]
         labels = [ANOMALOUS if found else NORMAL for _, found in kept]
-        return Listing(
+        return FileSet(
             paths=tuple(folder / path for path in relative),
             names=tuple(path.as_posix() for path in relative),
             labels=np.array(labels, dtype=np.int64),
             patients=tuple(path.parts[1] for path in relative),
             findings=tuple("|".join(found) for _, found in kept),
+            columns={
+                "view": ("PA",) * len(kept),
+                "sex": tuple(row.get("Sex", "")[:1] for row, _ in kept),
+                "age": tuple(row.get("Age", "") for row, _ in kept),
+            },
         )
 
     def _findings(self, row: dict[str, str]) -> list[str] | None:
@@ -94,21 +102,22 @@ class CheXpert(FileDataConfig):
         found = [finding for finding, value in values.items() if value in counted]
         if found:
             return found
-        doubtful = self.uncertain == "ignore" and UNCERTAIN in values.values()
-        return None if doubtful or float(row["No Finding"] or 0.0) != POSITIVE else []
+        unclear = self.uncertain == "ignore" and UNCERTAIN in values.values()
+        return None if unclear or float(row["No Finding"] or 0.0) != POSITIVE else []
 
-    def _draw_test(self, listing: Listing) -> Listing:
+    def _choose_test(self, files: FileSet) -> np.ndarray:
+        """Indices of random images of both classes, with enough of each finding."""
         rng = self.rng(0)
-        normal = rng.permutation(np.flatnonzero(listing.labels == NORMAL))
-        abnormal = rng.permutation(np.flatnonzero(listing.labels == ANOMALOUS))
-        chosen = self._draw_findings(listing.findings or (), abnormal.tolist())
+        normal = rng.permutation(np.flatnonzero(files.labels == NORMAL))
+        abnormal = rng.permutation(np.flatnonzero(files.labels == ANOMALOUS))
+        chosen = self._choose_findings(files.findings or (), abnormal.tolist())
         fill = [i for i in abnormal if i not in chosen]
         chosen |= set(fill[: max(0, self.test_anomalous - len(chosen))])
         self._enough(len(normal), self.test_normals, "test_normals")
         self._enough(len(chosen), self.test_anomalous, "test_anomalous")
-        return listing.select(np.sort([*normal[: self.test_normals], *chosen]))
+        return np.sort([*normal[: self.test_normals], *chosen])
 
-    def _draw_findings(self, findings: Sequence[str], order: Sequence[int]) -> set[int]:
+    def _choose_findings(self, findings: Sequence[str], order: Sequence[int]) -> set[int]:
         """The first images in `order` that together show each finding often enough."""
         chosen: set[int] = set()
         for finding in FINDINGS:
@@ -119,7 +128,8 @@ class CheXpert(FileDataConfig):
             chosen |= set(fresh[: max(0, self.test_per_finding - have)])
         return chosen
 
-    def _draw_validation(self, rest: Listing) -> np.ndarray:
+    def _choose_validation(self, rest: FileSet) -> np.ndarray:
+        """Indices of random images of both classes."""
         rng = self.rng(3)
         chosen = []
         for label, count, field in (
@@ -139,7 +149,7 @@ class CheXpert(FileDataConfig):
 
 
 def _folder(root: Path) -> Path:
-    """Where train.csv lies."""
+    """The folder of train.csv."""
     folders = subfolders(root)
     for folder in (root, *(f for name, f in folders.items() if name.startswith("chexpert-v1.0"))):
         if (folder / "train.csv").is_file():
@@ -147,16 +157,7 @@ def _folder(root: Path) -> Path:
     raise DataError(f"There is no train.csv in {root} or in a CheXpert-v1.0 folder in it.")
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        missing = {"Path", "AP/PA", "No Finding", *FINDINGS} - set(reader.fieldnames or ())
-        if missing:
-            raise DataError(f"{path} has no column '{min(missing)}'; it is not CheXpert's.")
-        return list(reader)
-
-
-def _elsewhere(listing: Listing, taken: Listing) -> np.ndarray:
-    """Images of patients that have none in `taken`."""
+def _of_other_patients(files: FileSet, taken: FileSet) -> np.ndarray:
+    """A mask of the files whose patient has none in `taken`."""
     patients = set(taken.patients or ())
-    return np.array([patient not in patients for patient in listing.patients or ()], dtype=bool)
+    return np.array([patient not in patients for patient in files.patients or ()], dtype=bool)

@@ -1,8 +1,8 @@
-"""Files decoded ahead of whoever uses them, in order, in bounded memory.
+"""Files decoded ahead of their use, in order, in bounded memory.
 
-While one chunk is scored, threads decode the next ones. Decoders let go of the interpreter's lock,
-so threads keep a few cores busy, and need no start-up time. Sixteen wait for each other now and
-then: where a GPU scores an archive, processes decode it.
+While one chunk is scored, threads decode the next ones. Decoders release the interpreter's lock, so
+threads keep a few cores busy without any start-up time. Sixteen threads wait for each other now and
+then, so where a GPU scores an archive, processes decode it.
 """
 
 import os
@@ -29,35 +29,25 @@ from squid.errors import DataError
 OnError = Literal["raise", "skip"]
 
 AHEAD = 2
-"""Chunks decoded before they are asked for."""
+"""Chunks that are decoded before they are needed."""
 FILES = 128
-"""In a chunk of `read_many`."""
+"""Files in a chunk of `read_many`."""
 FILES_PER_TASK = 4
-"""Handed to a decoder at once: each handing over holds the interpreter's lock."""
+"""Files in one task of a decoder: handing a task over holds the interpreter's lock."""
 MANY = 2048
-"""Files for which it pays to begin processes."""
+"""Files from which on the start of processes pays."""
 
 
 @dataclass(frozen=True)
-class Chunk:
-    """Some neighbours of a long list of files."""
+class LoadedImages:
+    """Decoded images of one size, in the order of their sources."""
 
     pixels: Tensor
     """(n, 1, size, size) uint8."""
     places: tuple[int, ...]
-    """(n,): which files these are."""
-    skipped: tuple[tuple[int, str], ...]
-    """Files of this chunk that could not be read, each with the reason."""
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What `read_many` made of its files."""
-
-    pixels: Tensor
-    """(n, 1, size, size) uint8."""
-    kept: tuple[int, ...]
-    """Places of the files that were read."""
+    """(n,) index of each image in the list that was asked for."""
+    sources: tuple[str, ...]
+    """(n,) file of each image, or its number in an array."""
     skipped: tuple[tuple[str, str], ...]
     """Files that could not be read, each with the reason."""
 
@@ -68,18 +58,20 @@ def read_many(
     *,
     on_error: OnError = "raise",
     progress: Callable[[int, int], None] | None = None,
-) -> Reading:
+) -> LoadedImages:
     """All files, decoded and resized; the order is kept."""
     pixels = torch.empty(len(paths), 1, size, size, dtype=torch.uint8)
-    kept: list[int] = []
+    places: list[int] = []
+    sources: list[str] = []
     skipped: list[tuple[str, str]] = []
     for chunk in stream(paths, size, FILES, on_error=on_error):
-        pixels[len(kept) : len(kept) + len(chunk.places)] = chunk.pixels
-        kept += chunk.places
-        skipped += [(str(paths[place]), reason) for place, reason in chunk.skipped]
+        pixels[len(places) : len(places) + len(chunk.places)] = chunk.pixels
+        places += chunk.places
+        sources += chunk.sources
+        skipped += chunk.skipped
         if progress is not None:
-            progress(len(kept) + len(skipped), len(paths))
-    return Reading(pixels[: len(kept)], tuple(kept), tuple(skipped))
+            progress(len(places) + len(skipped), len(paths))
+    return LoadedImages(pixels[: len(places)], tuple(places), tuple(sources), tuple(skipped))
 
 
 def stream(
@@ -88,19 +80,19 @@ def stream(
     batch_size: int,
     *,
     on_error: OnError = "raise",
-    beside_gpu: bool = False,
-) -> Iterator[Chunk]:
-    """All files in order, `batch_size` to a chunk, less those that are skipped.
+    for_gpu: bool = False,
+) -> Iterator[LoadedImages]:
+    """All files in order, in chunks of `batch_size` files less those that are skipped.
 
-    However many files there are, at most `AHEAD` chunks are held beside the one just given.
-    `beside_gpu`, decoding is all that the cores have to do, and pixels are pinned to be copied.
+    However long the list is, at most `AHEAD` chunks wait in memory. With `for_gpu` a GPU does the
+    rest of the work: all cores decode, and pixels are pinned for the copy to it.
     """
-    pinned = beside_gpu and torch.cuda.is_available()
-    begun: deque[_Begun] = deque()
-    pool = _decoders(apart=beside_gpu and len(paths) >= MANY)
+    pinned = for_gpu and torch.cuda.is_available()
+    begun: deque[_Chunk] = deque()
+    pool = _decoders(processes=for_gpu and len(paths) >= MANY)
     try:
         for start in range(0, len(paths), batch_size):
-            begun.append(_Begun(pool, paths[start : start + batch_size], start, size))
+            begun.append(_Chunk(pool, paths[start : start + batch_size], start, size))
             if len(begun) > AHEAD:
                 yield begun.popleft().finish(on_error, pinned=pinned)
         while begun:
@@ -112,57 +104,61 @@ def stream(
 
 
 def cores() -> int:
-    """That this process may use."""
+    """The number of cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def _decoders(*, apart: bool) -> Executor:
-    """Threads; `apart`, and where processes begin at once as copies of this one, processes."""
-    if not apart or sys.platform != "linux":
+def _decoders(*, processes: bool) -> Executor:
+    """A pool of threads, or of processes on Linux, where they start at once as copies."""
+    if not processes or sys.platform != "linux":
         return ThreadPoolExecutor(cores(), thread_name_prefix="decode")
-    return ProcessPoolExecutor(cores(), get_context("fork"), initializer=_begin_decoding)
+    return ProcessPoolExecutor(cores(), get_context("fork"), initializer=_prepare_process)
 
 
-def _begin_decoding() -> None:
-    """In a process of its own."""
+def _prepare_process() -> None:
     torch.set_num_threads(1)  # a copy of a process has none of its threads
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who began it is interrupted, and ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this one
 
 
-class _Begun:
-    """A chunk whose files are being decoded."""
+class _Chunk:
+    """Neighbouring files that are being decoded."""
 
     def __init__(self, pool: Executor, paths: Sequence[Path], start: int, size: int) -> None:
-        self._start, self._shape = start, (len(paths), 1, size, size)
-        self._readings = [
+        self._paths, self._start, self._size = paths, start, size
+        self._tasks = [
             pool.submit(_read_some, paths[first : first + FILES_PER_TASK], size)
             for first in range(0, len(paths), FILES_PER_TASK)
         ]
 
-    def finish(self, on_error: OnError, *, pinned: bool) -> Chunk:
-        pixels = torch.empty(self._shape, dtype=torch.uint8, pin_memory=pinned)
-        places: list[int] = []
-        skipped: list[tuple[int, str]] = []
-        results = chain.from_iterable(reading.result() for reading in self._readings)
-        for place, result in enumerate(results, self._start):
+    def finish(self, on_error: OnError, *, pinned: bool) -> LoadedImages:
+        shape = (len(self._paths), 1, self._size, self._size)
+        pixels = torch.empty(shape, dtype=torch.uint8, pin_memory=pinned)
+        read: list[int] = []
+        skipped: list[tuple[str, str]] = []
+        for i, result in enumerate(chain.from_iterable(task.result() for task in self._tasks)):
             if isinstance(result, np.ndarray):
-                pixels.numpy()[len(places)] = result  # by torch it would take all cores' threads
-                places.append(place)
+                # Assigned by NumPy: torch would start threads on all cores for so little.
+                pixels.numpy()[len(read)] = result
+                read.append(i)
             elif on_error == "raise":
                 raise result
             else:
-                skipped.append((place, str(result)))
-        return Chunk(pixels[: len(places)], tuple(places), tuple(skipped))
+                skipped.append((str(self._paths[i]), str(result)))
+        return LoadedImages(
+            pixels[: len(read)],
+            tuple(self._start + i for i in read),
+            tuple(str(self._paths[i]) for i in read),
+            tuple(skipped),
+        )
 
 
 def _read_some(paths: Sequence[Path], size: int) -> list[NDArray[np.uint8] | DataError]:
-    return [_read(path, size) for path in paths]
-
-
-def _read(path: Path, size: int) -> NDArray[np.uint8] | DataError:
-    """(1, size, size), or what is wrong with the file."""
-    try:
-        return read_resized(path, size).numpy()
-    except DataError as error:
-        return error
+    """(size, size) of each file, or what is wrong with it."""
+    found: list[NDArray[np.uint8] | DataError] = []
+    for path in paths:
+        try:
+            found.append(read_resized(path, size))
+        except DataError as error:
+            found.append(error)
+    return found

@@ -1,11 +1,17 @@
 """DigitAnatomy (paper, sec. 4.1 and the appendix): digits 1 to 9 in order on a 3 x 3 grid.
 
-A cell of an anomalous image may be missing, misordered (another digit from 1 to 9), flipped (turned
-by 180 degrees) or novel (a zero), and the condition of every cell is kept as ground truth. The
-paper's algorithm writes past the grid and may draw a 'misordered' digit that is in its place; ours
-does not.
+A cell of an anomalous image can be missing, misordered (another digit from 1 to 9), flipped (turned
+by 180 degrees) or novel (a zero). The condition of every cell is kept as ground truth. The paper's
+algorithm writes past the grid, and its 'misordered' digit can be the right one; ours cannot.
+
+The digits come with scikit-learn, from MNIST (70,000 images, Yann LeCun and Corinna Cortes,
+CC BY-SA 3.0, https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz, 11 MB), or from
+any ten classes of small images.
 """
 
+import gzip
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
@@ -16,22 +22,47 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from squid.data.base import DataConfig, Progress
-from squid.data.digits import BUNDLED, Digits, find_source, read_digits
+from squid.data.decode import read_many
+from squid.data.files import image_files, natural, read_arrays, subfolders, to_gray
 from squid.data.image_set import ANOMALOUS, NORMAL, ImageSet, Splits, check, join
-from squid.errors import ConfigError
+from squid.errors import ConfigError, DataError
+from squid.places import data_candidates, missing
 
 CONDITIONS = ("normal", "missing", "misordered", "flipped", "novel")
 GRID = 3
 DIGITS = np.arange(1, GRID * GRID + 1)
 """What a normal image holds, row by row."""
 SHARES = {"train": 0.7, "validation": 0.1, "test": 0.2}
-"""Of the digit instances; no instance serves two splits."""
+"""Share of the digit instances in each split; no instance is in two."""
+BUNDLED = "sklearn"
+ARRAYS = (
+    ("x_train", "y_train"),
+    ("x_test", "y_test"),
+    ("train_images", "train_labels"),
+    ("val_images", "val_labels"),
+    ("test_images", "test_labels"),
+    ("images", "labels"),
+    ("x", "y"),
+    ("X", "y"),
+    ("data", "target"),
+)
+"""Names that arrays of images and of their classes have in an npz file."""
 
 Split = Literal["train", "validation", "test"]
 
 
+@dataclass(frozen=True)
+class Digits:
+    """Images of the digits 0 to 9, sorted by digit."""
+
+    pixels: Tensor
+    """(n, side, side) float32 in [0, 1]."""
+    classes: np.ndarray
+    """(n,) int64."""
+
+
 class DigitAnatomy(DataConfig):
-    """A made-up anatomy whose anomalies are known cell by cell."""
+    """A synthetic anatomy whose anomalies are known cell by cell."""
 
     name: Literal["digitanatomy"] = "digitanatomy"
     source: str = BUNDLED
@@ -53,26 +84,22 @@ class DigitAnatomy(DataConfig):
     """Most pictures used of each digit, over all splits (the paper: 1000)."""
 
     def load(self, size: int, progress: Progress | None = None) -> Splits:
-        digits = self._digits(size)
-        train = self._draw(digits, "train", self.train, NORMAL)
+        digits = self.digits(size)
+        train = self._images(digits, "train", self.train, NORMAL)
         if self.contamination:
-            wanted = self.contaminant_count(self.train)
-            train = join(train, self._draw(digits, "train", wanted, ANOMALOUS))
-        validation = self._draw_both(digits, "validation", self.validation)
-        test = self._draw_both(digits, "test", self.test)
+            added = self.contaminant_count(self.train)
+            train = join(train, self._images(digits, "train", added, ANOMALOUS))
+        validation = self._both(digits, "validation", self.validation)
+        test = self._both(digits, "test", self.test)
         return check(Splits(train, validation, test, official=False))
 
     def resolved(self) -> Self:
         if self.source == BUNDLED:
             return self
-        return self.model_copy(update={"source": str(find_source(self.source))})
+        return self.model_copy(update={"source": str(_find_source(self.source))})
 
-    def clean_cells(self, size: int, split: Split = "train") -> tuple[Tensor, np.ndarray]:
-        """Digits (n, 1, cell, cell) uint8 of a split with their class 0 to 9, not jittered."""
-        bank = _share(self._digits(size), split)
-        return _to_bytes(bank.pixels)[:, None], bank.classes
-
-    def _digits(self, size: int) -> Digits:
+    def digits(self, size: int) -> Digits:
+        """The digits of all splits, at the size of a cell."""
         if size % GRID:
             near = size - size % GRID
             raise ConfigError(
@@ -80,55 +107,63 @@ class DigitAnatomy(DataConfig):
             )
         return read_digits(self.source, size // GRID, self.instances, self.rng(0))
 
-    def _draw_both(self, digits: Digits, split: Split, n: int) -> ImageSet:
-        return join(self._draw(digits, split, n, NORMAL), self._draw(digits, split, n, ANOMALOUS))
+    def _both(self, digits: Digits, split: Split, n: int) -> ImageSet:
+        """`n` random images of each label."""
+        return join(
+            self._images(digits, split, n, NORMAL), self._images(digits, split, n, ANOMALOUS)
+        )
 
-    def _draw(self, digits: Digits, split: Split, n: int, label: int) -> ImageSet:
+    def _images(self, digits: Digits, split: Split, n: int, label: int) -> ImageSet:
+        """`n` random images of one split and label."""
         rng = self.rng(2, list(SHARES).index(split), label)
         if label == NORMAL:
             cells = np.zeros((n, len(DIGITS)), dtype=np.int64)
         else:
             cells = draw_conditions(self.rule, n, rng)
-        pixels = self._render(_share(digits, split), cells, rng)
+        pixels = self._render(digits_of_split(digits, split), cells, rng)
         kind = "normal" if label == NORMAL else "anomalous"
         return ImageSet(
             pixels=pixels,
             labels=np.full(n, label, dtype=np.int64),
             names=tuple(f"{split}-{kind}-{i:05d}" for i in range(n)),
-            findings=tuple(_findings(row) for row in cells),
+            findings=tuple("|".join(CONDITIONS[k] for k in np.unique(row) if k) for row in cells),
             cells=cells,
         )
 
-    def _render(self, bank: Digits, cells: np.ndarray, rng: np.random.Generator) -> Tensor:
+    def _render(self, digits: Digits, cells: np.ndarray, rng: np.random.Generator) -> Tensor:
         """(n, 9) conditions -> (n, 1, size, size) uint8."""
-        place = _instances(bank, digits_of(cells, rng), rng)  # (n, 9)
-        pixels = bank.pixels[torch.from_numpy(place)]  # (n, 9, c, c)
+        chosen = _choose(digits, draw_classes(cells, rng), rng)  # (n, 9)
+        pixels = digits.pixels[torch.from_numpy(chosen)]  # (n, 9, c, c)
         if self.jitter:
             pixels = _jittered(pixels, self.jitter, rng)
+        # Conditions that change pixels rather than the choice of the digit.
         flipped = torch.from_numpy(cells == CONDITIONS.index("flipped"))[..., None, None]
         pixels = torch.where(flipped, pixels.flip(-1, -2), pixels)
         pixels = pixels * torch.from_numpy(cells != CONDITIONS.index("missing"))[..., None, None]
         images = join_cells(pixels[:, :, None])  # (n, 1, h, w)
         if self.noise:
-            images = images + self.noise * _normal(images.shape, rng)
-        return _to_bytes(images)
+            normal = rng.standard_normal(tuple(images.shape), dtype=np.float32)
+            images = images + self.noise * torch.from_numpy(normal)
+        return to_bytes(images)
 
 
 def draw_conditions(rule: str, n: int, rng: np.random.Generator) -> np.ndarray:
-    """(n, 9) conditions of anomalous images: at least one cell of each is not normal."""
+    """(n, 9) random conditions of anomalous images: at least one cell of each is not normal."""
     kinds = len(CONDITIONS)
     if rule == "sparse":
+        # One to three cells: those with the smallest of nine random numbers.
         count = rng.integers(1, 4, size=(n, 1))
         chosen = rng.random((n, len(DIGITS))).argsort(axis=1).argsort(axis=1) < count
         return np.where(chosen, rng.integers(1, kinds, size=chosen.shape), 0)
     cells = rng.integers(0, kinds, size=(n, len(DIGITS)))
+    # Images that came out normal are drawn again.
     while not (anomalous := cells.any(axis=1)).all():
         cells[~anomalous] = rng.integers(0, kinds, size=(int((~anomalous).sum()), len(DIGITS)))
     return cells
 
 
-def digits_of(cells: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(n, 9) which digit each cell shows (of a missing one: would show)."""
+def draw_classes(cells: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """(n, 9) the digit that each cell shows, or would show if it were not missing."""
     other = (DIGITS - 1 + rng.integers(1, len(DIGITS), size=cells.shape)) % len(DIGITS) + 1
     digits = np.where(cells == CONDITIONS.index("misordered"), other, DIGITS)
     return np.where(cells == CONDITIONS.index("novel"), 0, digits)
@@ -144,14 +179,14 @@ def join_cells(cells: Tensor) -> Tensor:
     return rearrange(cells, "n (i j) c h w -> n c (i h) (j w)", i=GRID, j=GRID)
 
 
-def _share(digits: Digits, split: Split) -> Digits:
+def digits_of_split(digits: Digits, split: Split) -> Digits:
     """The instances of one split: the same share of every class."""
-    starts = np.cumsum([0.0, *SHARES.values()]).round(6)
+    edges = np.cumsum([0.0, *SHARES.values()]).round(6)
     k = list(SHARES).index(split)
     chosen = []
     for digit in range(10):
         found = np.flatnonzero(digits.classes == digit)
-        first, last = (round(edge * len(found)) for edge in (starts[k], starts[k + 1]))
+        first, last = (round(edge * len(found)) for edge in (edges[k], edges[k + 1]))
         # With a handful of instances rounding could leave a split without one.
         first = min(max(first, k), len(found) - len(SHARES) + k)
         last = min(max(last, k + 1), len(found) - len(SHARES) + k + 1)
@@ -160,16 +195,16 @@ def _share(digits: Digits, split: Split) -> Digits:
     return Digits(digits.pixels[torch.from_numpy(index)], digits.classes[index])
 
 
-def _instances(bank: Digits, wanted: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A random picture of each wanted digit; the bank is sorted by class."""
-    starts = np.searchsorted(bank.classes, np.arange(10))
-    counts = np.bincount(bank.classes, minlength=10)
-    place: np.ndarray = starts[wanted] + (rng.random(wanted.shape) * counts[wanted]).astype(int)
-    return place
+def _choose(digits: Digits, wanted: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """(n, 9) classes -> (n, 9) the index of a random instance of each."""
+    starts = np.searchsorted(digits.classes, np.arange(10))
+    counts = np.bincount(digits.classes, minlength=10)
+    index: np.ndarray = starts[wanted] + (rng.random(wanted.shape) * counts[wanted]).astype(int)
+    return index
 
 
 def _jittered(pixels: Tensor, jitter: float, rng: np.random.Generator) -> Tensor:
-    """Shift and scale every digit by its own draw; (n, 9, c, c) stays."""
+    """(n, 9, c, c) with a random shift and scale of every digit."""
     n, side = len(pixels), pixels.shape[-1]
     draw = torch.from_numpy(rng.uniform(-jitter, jitter, size=(n * len(DIGITS), 3))).float()
     theta = torch.zeros(len(draw), 2, 3)
@@ -181,13 +216,95 @@ def _jittered(pixels: Tensor, jitter: float, rng: np.random.Generator) -> Tensor
     return rearrange(moved, "(n p) 1 h w -> n p h w", n=n)
 
 
-def _normal(shape: torch.Size, rng: np.random.Generator) -> Tensor:
-    return torch.from_numpy(rng.standard_normal(tuple(shape), dtype=np.float32))
-
-
-def _to_bytes(images: Tensor) -> Tensor:
+def to_bytes(images: Tensor) -> Tensor:
+    """Gray values in [0, 1] -> uint8."""
     return (images.clamp(0.0, 1.0) * 255.0).round().to(torch.uint8)
 
 
-def _findings(row: np.ndarray) -> str:
-    return "|".join(CONDITIONS[kind] for kind in np.unique(row) if kind)
+def read_digits(source: str, side: int, per_class: int, rng: np.random.Generator) -> Digits:
+    """At most `per_class` images of each digit in random order, `side` pixels square."""
+    images, classes = _read_source(source, side)
+    chosen = []
+    for digit in range(10):
+        found = np.flatnonzero(classes == digit)
+        if len(found) < 3:
+            raise DataError(f"'{source}' has {len(found)} pictures of class {digit}; 3 are needed.")
+        chosen.append(rng.permutation(found)[:per_class])
+    index = np.concatenate(chosen)
+    pixels = torch.from_numpy(np.ascontiguousarray(images[index])).float()[:, None] / 255.0
+    if pixels.shape[-2:] != (side, side):
+        pixels = F.interpolate(pixels, size=(side, side), mode="bicubic", antialias=True)
+    return Digits(pixels[:, 0].clamp(0.0, 1.0), classes[index].astype(np.int64))
+
+
+def _find_source(source: str) -> Path:
+    """The file or folder of the digits, absolute."""
+    candidates = data_candidates(Path(source))
+    found = next((path for path in candidates if path.exists()), None)
+    if found is None:
+        raise DataError(missing(f"digit source {source}", candidates))
+    return found
+
+
+def _read_source(source: str, side: int) -> tuple[np.ndarray, np.ndarray]:
+    """(n, h, w) uint8 and (n,) classes."""
+    if source == BUNDLED:
+        from sklearn.datasets import load_digits
+
+        bundled = load_digits()
+        return (bundled.images * (255.0 / 16.0)).round().astype(np.uint8), bundled.target
+    path = _find_source(source)
+    if path.is_file():
+        return _read_npz(path)
+    if len(packed := list(path.glob("*.npz"))) == 1:
+        return _read_npz(packed[0])
+    if any("idx3-ubyte" in file.name for file in path.iterdir()):
+        return _read_idx_folder(path)
+    if (path / "0.npy").is_file():
+        return _stack([np.load(path / f"{digit}.npy") for digit in range(10)])
+    # Ten classes in natural order: the first is the novel one, the others are the grid's.
+    folders = list(subfolders(path).values())
+    if len(folders) != 10:
+        raise DataError(f"{path} has {len(folders)} class folders; DigitAnatomy needs ten.")
+    loaded = [read_many(image_files(folder), side) for folder in folders]
+    return _stack([images.pixels[:, 0].numpy() for images in loaded])
+
+
+def _read_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    arrays = read_arrays(path)
+    pairs = [pair for pair in ARRAYS if pair[0] in arrays and pair[1] in arrays]
+    if not pairs:
+        raise DataError(f"{path} holds no pair of arrays such as x_train and y_train.")
+    images = [to_gray(arrays[pictures]) for pictures, _ in pairs]
+    return np.concatenate(images), np.concatenate([arrays[k].reshape(-1) for _, k in pairs])
+
+
+def _read_idx_folder(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    # Training digits first, the same order as in mnist.npz.
+    pictures, labels = (
+        sorted(natural(folder.glob(pattern)), key=lambda path: "train" not in path.name)
+        for pattern in ("*idx3-ubyte*", "*idx1-ubyte*")
+    )
+    if len(pictures) != len(labels):
+        raise DataError(
+            f"{folder} has {len(pictures)} idx files of images, {len(labels)} of labels."
+        )
+    images = [_read_idx(path, axes=3) for path in pictures]
+    return np.concatenate(images), np.concatenate([_read_idx(path, axes=1) for path in labels])
+
+
+def _read_idx(path: Path, axes: int) -> np.ndarray:
+    """An idx file: two zero bytes, type 8 (unsigned byte), number of axes, their lengths, data."""
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        shape = np.frombuffer(data, dtype=">i4", count=axes, offset=4)
+        if data[:4] != bytes([0, 0, 8, axes]):
+            raise ValueError("wrong magic number")
+        return np.frombuffer(data, dtype=np.uint8, offset=4 + 4 * axes).reshape(shape)
+    except (OSError, EOFError, ValueError) as error:
+        raise DataError(f"{path} is not a readable idx file ({error}).") from None
+
+
+def _stack(per_class: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    counts = [len(images) for images in per_class]
+    return np.concatenate(per_class), np.repeat(np.arange(len(per_class)), counts)

@@ -1,8 +1,11 @@
-"""Image files before they are decoded: a dataset is split first, then what it needs is read."""
+"""Files of a dataset: which ones a folder holds, and how they become splits."""
 
+import csv
+import gzip
+import io
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -11,91 +14,68 @@ import numpy as np
 from squid.data.base import Progress
 from squid.data.decode import OnError, read_many
 from squid.data.image import SUFFIXES
-from squid.data.image_set import ImageSet, Splits, check, places
+from squid.data.image_set import FileSet, ImageSet, Splits, check
+from squid.errors import DataError
 
 Unreadable = Literal["refuse", "skip"]
 """What to do with a file that is not a readable image."""
 
+LUMA = np.array([0.299, 0.587, 0.114])
+"""Weights of red, green and blue in a gray value (ITU-R 601), the same as Pillow's."""
 
-@dataclass(frozen=True)
-class Listing:
-    """Files with their labels."""
 
-    paths: tuple[Path, ...]
-    names: tuple[str, ...]
-    labels: np.ndarray
-    patients: tuple[str, ...] | None = None
-    findings: tuple[str, ...] | None = None
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def select(self, where: np.ndarray | Sequence[int]) -> "Listing":
-        index = places(where)
-
-        def pick(value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-            return None if value is None else tuple(value[i] for i in index)
-
-        return Listing(
-            paths=tuple(self.paths[i] for i in index),
-            names=tuple(self.names[i] for i in index),
-            labels=self.labels[index],
-            patients=pick(self.patients),
-            findings=pick(self.findings),
-        )
-
-    def __add__(self, other: "Listing") -> "Listing":
-        """Both; patients and findings must be known of both or of neither."""
-        patients = None if self.patients is None else self.patients + (other.patients or ())
-        findings = None if self.findings is None else self.findings + (other.findings or ())
-        return Listing(
-            paths=self.paths + other.paths,
-            names=self.names + other.names,
-            labels=np.concatenate([self.labels, other.labels]),
-            patients=patients,
-            findings=findings,
-        )
-
-    def read(
-        self, size: int, unreadable: Unreadable, progress: Progress | None
-    ) -> tuple[ImageSet, tuple[str, ...]]:
-        """The images, and a warning for each file that was skipped."""
-        on_error: OnError = "raise" if unreadable == "refuse" else "skip"
-        reading = read_many(self.paths, size, on_error=on_error, progress=progress)
-        kept = self.select(reading.kept)
-        images = ImageSet(reading.pixels, kept.labels, kept.names, kept.patients, kept.findings)
-        return images, tuple(f"Skipped: {reason}" for _, reason in reading.skipped)
+def read_files(
+    files: FileSet, size: int, unreadable: Unreadable, progress: Progress | None
+) -> tuple[ImageSet, tuple[str, ...]]:
+    """The images, and a warning for each file that was skipped."""
+    on_error: OnError = "raise" if unreadable == "refuse" else "skip"
+    loaded = read_many(files.paths, size, on_error=on_error, progress=progress)
+    kept = files.select(loaded.places)
+    images = ImageSet(
+        pixels=loaded.pixels,
+        labels=kept.labels,
+        names=kept.names,
+        patients=kept.patients,
+        findings=kept.findings,
+        boxes=kept.boxes,
+        columns=kept.columns,
+    )
+    return images, tuple(f"Skipped: {reason}" for _, reason in loaded.skipped)
 
 
 def read_splits(
-    train: Listing,
-    validation: Listing,
-    test: Listing,
+    train: FileSet | ImageSet,
+    validation: FileSet | ImageSet,
+    test: FileSet | ImageSet,
     *,
     size: int,
     official: bool,
-    unreadable: Unreadable,
-    progress: Progress | None,
+    unreadable: Unreadable = "refuse",
+    progress: Progress | None = None,
     warnings: tuple[str, ...] = (),
 ) -> Splits:
-    """The checked splits; `progress` counts the files of all three together."""
-    done, total = 0, len(train) + len(validation) + len(test)
+    """The checked splits, decoded where they are files; `progress` counts over all three."""
+    parts = (train, validation, test)
+    done, total = 0, sum(len(part) for part in parts)
     images: list[ImageSet] = []
-    for listing in (train, validation, test):
-        step = _offset(progress, done, total)
-        read, skipped = listing.read(size, unreadable, step)
-        images.append(read)
-        warnings += skipped
-        done += len(listing)
+    for part in parts:
+        if isinstance(part, FileSet):
+            read, skipped = read_files(part, size, unreadable, _offset(progress, done, total))
+            images.append(read)
+            warnings += skipped
+        else:
+            images.append(part)
+        done += len(part)
     return check(Splits(images[0], images[1], images[2], official, warnings))
 
 
 def _offset(progress: Progress | None, done: int, total: int) -> Progress | None:
+    """A progress of one part, as a progress of all of them."""
     return None if progress is None else lambda count, _: progress(done + count, total)
 
 
 def image_files(folder: Path) -> list[Path]:
-    """All images below a folder in natural order; hidden files and folders are left out."""
+    """All images below a folder in natural order, without hidden files and folders."""
     found = (
         path
         for path in folder.rglob("*")
@@ -125,3 +105,49 @@ def subfolders(folder: Path) -> dict[str, Path]:
 
 def _hidden(path: Path) -> bool:
     return any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
+
+
+def read_table(path: Path, *needed: str) -> list[dict[str, str]]:
+    """The rows of a CSV file, packed with gzip or not, whose header names the columns `needed`."""
+    if not path.is_file():
+        raise DataError(f"There is no table {path}.")
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        text = data.decode("utf-8-sig")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not a readable CSV file ({error}).") from None
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    absent = [name for name in needed if name not in (rows.fieldnames or ())]
+    if absent:
+        raise DataError(f"{path} has no column '{absent[0]}'.")
+    return list(rows)
+
+
+def read_arrays(path: Path, *needed: str) -> dict[str, np.ndarray]:
+    """All arrays of an npz file, `needed` among them; pickled objects are refused."""
+    if not path.is_file():
+        raise DataError(f"There is no file {path}.")
+    try:
+        with np.load(path) as file:
+            arrays = dict(file)
+    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} is not a readable npz file ({error}).") from None
+    absent = [name for name in needed if name not in arrays]
+    if absent:
+        raise DataError(f"{path} holds no array '{absent[0]}', only {', '.join(arrays)}.")
+    return arrays
+
+
+def to_gray(images: np.ndarray) -> np.ndarray:
+    """(n, h, w) or (n, h, w, 1 or 3) uint8 -> (n, h, w) uint8."""
+    if images.dtype != np.uint8 or not (images.ndim == 3 or images.shape[3:] in ((1,), (3,))):
+        raise DataError(
+            f"Images must be uint8 of shape (n, h, w) or (n, h, w, 3), "
+            f"not {images.dtype} of {images.shape}."
+        )
+    if images.ndim == 3:
+        return images
+    if images.shape[-1] == 1:
+        return images[..., 0]
+    gray: np.ndarray = np.round(images @ LUMA).astype(np.uint8)
+    return gray

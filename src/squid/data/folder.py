@@ -1,9 +1,9 @@
 """Any folder of images.
 
-Recognised, in this order: `data.json` beside `images/` (split -> class -> names); split folders
+Recognised, in this order: `data.json` next to `images/` (split -> class -> names); split folders
 `train`, `valid|val`, `test`, each with class folders or flat; class folders (`normal`, `abnormal`;
-`good`, `Ungood`; `NORMAL`, `PNEUMONIA`; `normal_256` ...); and a flat folder, all normal. Beside a
-folder of normal images every other class folder holds anomalies, named by the folder.
+`good`, `Ungood`; `NORMAL`, `PNEUMONIA`; `normal_256` ...); and a flat folder, all normal. Where one
+class folder is known to be normal, every other one holds anomalies, named by the folder.
 """
 
 import json
@@ -11,22 +11,40 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
 from squid.data.base import FileDataConfig, Progress
-from squid.data.files import Listing, Unreadable, image_files, subfolders
-from squid.data.image_set import ImageSet, Splits, check, digests, draw_groups, empty, join
+from squid.data.files import Unreadable, image_files, read_files, subfolders
+from squid.data.image_set import (
+    FileSet,
+    ImageSet,
+    Splits,
+    check,
+    digests,
+    draw_groups,
+    empty,
+    join,
+)
 from squid.errors import DataError
 
 SPLITS = {"train": "train", "valid": "validation", "val": "validation", "test": "test"}
 NORMAL_NAMES = ("normal", "normals", "good", "healthy")
 ANOMALOUS_NAMES = ("abnormal", "anomalous", "anomaly", "bad", "ungood", "pneumonia")
 
-Entry = tuple[Path, str]
-"""A file and its finding, '' for normal."""
+
+class Entry(NamedTuple):
+    """A file of the folder."""
+
+    path: Path
+    name: str
+    """Its path below the dataset's root."""
+    finding: str
+    """'' for a normal image."""
+    kind: str = ""
+    """Its class folder; '' where it is in none."""
 
 
 class Folder(FileDataConfig):
@@ -34,15 +52,18 @@ class Folder(FileDataConfig):
 
     name: Literal["folder"] = "folder"
     root: Path
+    """Their folder. A relative path is taken from the working directory, then from the data
+    folder."""
     holdout: float = Field(0.2, gt=0.0, le=0.5)
     """Share of the normals held out for each split that has to be made."""
     normal_names: tuple[str, ...] = NORMAL_NAMES
     """Class folders of normal images (in any case, with or without an ending such as _256)."""
     anomalous_names: tuple[str, ...] = ANOMALOUS_NAMES
-    """Class folders that are anomalous even where no folder of normal images is beside them."""
+    """Class folders that are anomalous even where no folder of normal images is next to them."""
     patient: str | None = None
     """Regular expression whose first group, found in a file's path, is its patient."""
     unreadable: Unreadable = "refuse"
+    """What to do with a file that is not a readable image."""
 
     def load(self, size: int, progress: Progress | None = None) -> Splits:
         root = self.find_folder()
@@ -50,11 +71,12 @@ class Folder(FileDataConfig):
         entries = [entry for found in given.values() for entry in found]
         if not entries:
             raise DataError(f"There is no image (PNG, JPEG, TIFF or BMP) in {root}.")
-        images, warnings = self._listing(root, entries).read(size, self.unreadable, progress)
+        images, warnings = read_files(self._files(entries), size, self.unreadable, progress)
+        warnings += self._unrecognised(given.get("train", entries))
         if set(given) == {"all"}:
             return check(replace(self._divide(images), warnings=warnings))
         parts = {
-            split: images.select(_among(images, {_name(root, path) for path, _ in found}))
+            split: images.select(_named(images, {entry.name for entry in found}))
             for split, found in given.items()
         }
         splits = self._complete(parts, size)
@@ -66,62 +88,61 @@ class Folder(FileDataConfig):
             return self._from_json(root)
         folders = subfolders(root)
         if "train" not in folders:
-            return {"all": self._classes(root)}
+            return {"all": self._classes(root, root)}
         given: dict[str, list[Entry]] = {}
         for name, split in SPLITS.items():
             if name in folders:
-                given.setdefault(split, []).extend(self._classes(folders[name]))
+                given.setdefault(split, []).extend(self._classes(root, folders[name]))
         return given
 
-    def _classes(self, folder: Path) -> list[Entry]:
+    def _classes(self, root: Path, folder: Path) -> list[Entry]:
         """The images below one folder; without known class folders all are normal."""
         kinds = subfolders(folder)
-        has_normal = any(self._is(name, self.normal_names) for name in kinds)
+        has_normal = any(_is(name, self.normal_names) for name in kinds)
         entries: list[Entry] = []
         for path in image_files(folder):
-            kind = path.relative_to(folder).parts[0]
-            inside = kind.lower() in kinds and path.parent != folder
-            entries.append((path, self._finding(kind, has_normal) if inside else ""))
+            kind = "" if path.parent == folder else path.relative_to(folder).parts[0]
+            finding = self._finding(kind, has_normal) if kind else ""
+            entries.append(Entry(path, path.relative_to(root).as_posix(), finding, kind))
         return entries
 
     def _finding(self, kind: str, has_normal: bool) -> str:
-        if self._is(kind, self.normal_names):
+        """What an image in the class folder `kind` shows."""
+        if _is(kind, self.normal_names):
             return ""
-        return kind if has_normal or self._is(kind, self.anomalous_names) else ""
-
-    def _is(self, name: str, names: Iterable[str]) -> bool:
-        plain = re.sub(r"_\d+$", "", name.lower())
-        return plain in {known.lower() for known in names}
+        return kind if has_normal or _is(kind, self.anomalous_names) else ""
 
     def _from_json(self, root: Path) -> dict[str, list[Entry]]:
         try:
             table: Any = json.loads((root / "data.json").read_text(encoding="utf-8"))
-            return {
-                "train": self._named(root, table["train"]),
-                "test": self._named(root, table["test"]),
-            }
+            return {split: self._listed(root, table[split]) for split in ("train", "test")}
         except (ValueError, AttributeError, TypeError, KeyError) as error:
             raise DataError(
                 f"{root / 'data.json'} is not train and test -> class -> file names ({error})."
             ) from None
 
-    def _named(self, root: Path, classes: dict[str, Any]) -> list[Entry]:
-        """Class '0' is normal here; what is not labelled lies in a table of its own."""
+    def _listed(self, root: Path, classes: dict[str, Any]) -> list[Entry]:
+        """The images of one split. Class '0' is normal; unlabelled images are in a nested table."""
         return [
-            (root / "images" / name, "" if kind == "0" else self._finding(kind, has_normal=True))
+            Entry(
+                root / "images" / name,
+                (Path("images") / name).as_posix(),
+                "" if kind == "0" else self._finding(kind, has_normal=True),
+            )
             for kind, names in classes.items()
             if isinstance(names, list)
             for name in names
         ]
 
-    def _listing(self, root: Path, entries: list[Entry]) -> Listing:
-        names = tuple(_name(root, path) for path, _ in entries)
-        return Listing(
-            paths=tuple(path for path, _ in entries),
-            names=names,
-            labels=np.array([int(bool(finding)) for _, finding in entries], dtype=np.int64),
-            patients=None if self.patient is None else tuple(self._patient(n) for n in names),
-            findings=tuple(finding for _, finding in entries),
+    def _files(self, entries: list[Entry]) -> FileSet:
+        return FileSet(
+            paths=tuple(entry.path for entry in entries),
+            labels=np.array([int(bool(entry.finding)) for entry in entries], dtype=np.int64),
+            names=tuple(entry.name for entry in entries),
+            patients=None
+            if self.patient is None
+            else tuple(self._patient(e.name) for e in entries),
+            findings=tuple(entry.finding for entry in entries),
         )
 
     def _patient(self, name: str) -> str:
@@ -130,18 +151,30 @@ class Folder(FileDataConfig):
             raise DataError(f"patient = '{self.patient}' finds no group in '{name}'; correct it.")
         return found.group(1)
 
+    def _unrecognised(self, entries: list[Entry]) -> tuple[str, ...]:
+        """A warning where the names of the class folders say nothing about the class."""
+        kinds = {entry.kind for entry in entries} - {""}
+        known = (*self.normal_names, *self.anomalous_names)
+        if not kinds or any(_is(kind, known) for kind in kinds):
+            return ()
+        return (
+            f"No class folder is recognised: all {len(entries)} images are taken as healthy "
+            f"(folders of healthy images are called {', '.join(self.normal_names)}).",
+        )
+
     def _divide(self, images: ImageSet) -> Splits:
-        """No split is given: hold out normals to validate and, beside anomalies, to test."""
+        """Splits of a folder that gives none: normals are held out to validate and to test."""
         anomalous = images.anomalous
         mixed = _of_patients(images.normals, anomalous)
         normals = images.normals.select(~mixed)
         train, validation = self._hold_out(normals, 0)
         if len(anomalous) == 0:
-            return Splits(self.contaminate(train, None), validation, anomalous, official=False)
+            return Splits(self.contaminate(train), validation, anomalous, official=False)
         train, held = self._hold_out(train, 1, share_of=len(normals))
         chosen = self.contaminants(len(train), len(anomalous))
         added = anomalous.select(chosen)
         others = anomalous.select(np.setdiff1d(np.arange(len(anomalous)), chosen))
+        # Healthy images of patients who also have anomalous ones are tested on, with these.
         test = join(join(held, images.normals.select(mixed)), others)
         test = test.select(~_of_patients(test, added))
         return Splits(join(train, added), validation, test, official=False)
@@ -159,7 +192,7 @@ class Folder(FileDataConfig):
         test = parts.get("test", empty(size))
         if len(test) and not test.labels.any():
             warnings.append("No test image is in a class folder that is known to be anomalous.")
-        train = self.contaminate(normals, anomalous)
+        train = self.contaminate(join(normals, anomalous))
         return Splits(train, validation, test, official=True, warnings=tuple(warnings))
 
     def _hold_out(
@@ -176,16 +209,19 @@ class Folder(FileDataConfig):
         return normals.select(~held), normals.select(held)
 
 
-def _name(root: Path, path: Path) -> str:
-    return path.relative_to(root).as_posix()
+def _is(name: str, names: Iterable[str]) -> bool:
+    """Whether a folder has one of the names, but for case and an ending such as _256."""
+    plain = re.sub(r"_\d+$", "", name.lower())
+    return plain in {known.lower() for known in names}
 
 
-def _among(images: ImageSet, names: set[str]) -> np.ndarray:
+def _named(images: ImageSet, names: set[str]) -> np.ndarray:
+    """A mask of the images with one of these names."""
     return np.array([name in names for name in images.names], dtype=bool)
 
 
 def _of_patients(images: ImageSet, others: ImageSet) -> np.ndarray:
-    """Which images are of a patient that `others` has, too."""
+    """A mask of the images whose patient also has an image in `others`."""
     patients = set(others.patients or ())
     if not patients:
         return np.zeros(len(images), dtype=bool)

@@ -1,6 +1,6 @@
 """One file -> one gray image in [0, 1], with a record of what was done to it.
 
-Bytes come from outside, so they are judged before they are decoded: size, format, pixels.
+Bytes come from outside, so they are checked before they are decoded: size, format, pixels.
 """
 
 import io
@@ -15,17 +15,18 @@ import PIL.ExifTags
 import PIL.Image
 import PIL.ImageOps
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from squid.errors import DataError
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".dcm", ".dicom"})
-"""Files that a folder of images is searched for."""
+"""Endings of the files that are taken from a folder of images."""
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
 MAX_BYTES = 256 * 2**20
 MAX_PIXELS = 80_000_000
 
-# Set once and for the process: warnings.catch_warnings is not safe in the threads that read files.
+# Set once for the process: warnings.catch_warnings is not safe in the threads that read files.
 warnings.simplefilter("error", PIL.Image.DecompressionBombWarning)
 
 
@@ -47,15 +48,13 @@ def read_image(source: Path | str | bytes, name: str = "the uploaded image") -> 
     return Image(torch.from_numpy(gray)[None], steps)  # (1, h, w)
 
 
-def read_resized(path: Path, size: int) -> Tensor:
-    """(1, size, size) uint8: `read_image` and `resize` in one.
+def read_resized(path: Path, size: int) -> NDArray[np.uint8]:
+    """(size, size): `read_image` and `resize` in one.
 
     Eight-bit pixels never leave Pillow at full size: copying them would keep other threads waiting.
     """
     gray, _ = _read(path, str(path))
-    if isinstance(gray, PIL.Image.Image):
-        return _resize_picture(gray, size)
-    return resize(torch.from_numpy(gray)[None], size)
+    return _resize(gray if isinstance(gray, PIL.Image.Image) else _to_bytes(gray), size)
 
 
 Gray = PIL.Image.Image | np.ndarray
@@ -63,7 +62,7 @@ Gray = PIL.Image.Image | np.ndarray
 
 
 def _read(source: Path | str | bytes, name: str) -> tuple[Gray, tuple[str, ...]]:
-    """The image, and what was done to it."""
+    """The image, and what was done to it; `name` is for messages about bytes."""
     if isinstance(source, bytes):
         data = source
     else:
@@ -81,6 +80,7 @@ def _read(source: Path | str | bytes, name: str) -> tuple[Gray, tuple[str, ...]]
 
 
 def is_dicom(data: bytes) -> bool:
+    """Whether a file is DICOM, whatever its name."""
     return data[128:132] == b"DICM"
 
 
@@ -89,32 +89,39 @@ def resize(pixels: Tensor, size: int) -> Tensor:
 
     The aspect ratio is not kept.
     """
-    if pixels.is_floating_point():
-        pixels = (pixels * 255.0).round().clamp(0.0, 255.0).to(torch.uint8)
-    if pixels.shape[-2:] == (size, size):
-        return pixels
-    return _resize_picture(PIL.Image.fromarray(np.ascontiguousarray(pixels[0].numpy())), size)
-
-
-def _resize_picture(picture: PIL.Image.Image, size: int) -> Tensor:
-    resized = picture.resize((size, size), PIL.Image.Resampling.BICUBIC)
-    return torch.from_numpy(np.array(resized))[None]  # (1, size, size)
+    return resize_all(pixels.numpy(), size)[0]
 
 
 def resize_all(images: np.ndarray, size: int) -> Tensor:
-    """(n, h, w) uint8 -> (n, 1, size, size) uint8."""
-    pixels = torch.from_numpy(np.ascontiguousarray(images))[:, None]
-    if pixels.shape[-2:] == (size, size):
-        return pixels
-    resized = [resize(image, size) for image in pixels]
-    return torch.stack(resized) if resized else pixels.new_zeros(0, 1, size, size)
+    """(n, h, w) uint8, or float in [0, 1] -> (n, 1, size, size) uint8."""
+    resized = np.empty((len(images), 1, size, size), dtype=np.uint8)
+    for i, image in enumerate(images):
+        resized[i, 0] = _resize(_to_bytes(image), size)
+    return torch.from_numpy(resized)
+
+
+def _resize(gray: PIL.Image.Image | np.ndarray, size: int) -> NDArray[np.uint8]:
+    """An 8-bit image -> (size, size)."""
+    if isinstance(gray, np.ndarray):
+        if gray.shape == (size, size):
+            return gray
+        gray = PIL.Image.fromarray(np.ascontiguousarray(gray))
+    return np.array(gray.resize((size, size), PIL.Image.Resampling.BICUBIC))
+
+
+def _to_bytes(gray: np.ndarray) -> NDArray[np.uint8]:
+    """Bytes stay as they are; floats in [0, 1] are rounded to them."""
+    if gray.dtype == np.uint8:
+        return gray
+    scaled: NDArray[np.uint8] = (gray * 255.0).round().clip(0.0, 255.0).astype(np.uint8)
+    return scaled
 
 
 def _read_bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             found = os.fstat(file.fileno())
-            # A buffer of the file's own size: of the largest allowed one, all threads wait for it.
+            # A buffer of the file's own size: threads would wait for one of the largest size.
             size = found.st_size if stat.S_ISREG(found.st_mode) else MAX_BYTES
             return file.read(min(size, MAX_BYTES) + 1)
     except OSError as error:
@@ -138,7 +145,7 @@ def _decode(data: bytes) -> tuple[Gray, tuple[str, ...]]:
 
 
 def _gray(picture: PIL.Image.Image) -> tuple[Gray, list[str]]:
-    """Of any Pillow mode."""
+    """A picture of any mode as gray, and what was done to it."""
     if picture.mode == "F":
         return _unit_range(np.array(picture, dtype=np.float32)), ["float taken as it is"]
     if picture.mode.startswith("I"):

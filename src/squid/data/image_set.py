@@ -1,11 +1,12 @@
-"""Images with labels, the three splits of a dataset, and the check that nothing leaks between."""
+"""Labelled images, the three splits of a dataset, and the check that nothing leaks between them."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import combinations
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -16,10 +17,43 @@ from squid.errors import DataError
 NORMAL = 0
 ANOMALOUS = 1
 
+Columns = Mapping[str, tuple[str, ...]]
+"""More about each image, such as `view`, `sex` and `age`; '' where it is unknown."""
+
+
+class Box(NamedTuple):
+    """A marked finding: its upper left corner and its size, as shares of the image's sides."""
+
+    finding: str
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True)
+class FileSet:
+    """Labelled image files before they are decoded, with the fields of `ImageSet`."""
+
+    paths: tuple[Path, ...]
+    labels: np.ndarray
+    names: tuple[str, ...]
+    patients: tuple[str, ...] | None = None
+    findings: tuple[str, ...] | None = None
+    boxes: tuple[tuple[Box, ...], ...] | None = None
+    columns: Columns = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def select(self, where: np.ndarray | Sequence[int]) -> "FileSet":
+        """The files of a boolean mask, or those at the given indices, in that order."""
+        return _select(self, where)
+
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images of one split, in a fixed order."""
+    """Images of one split, in a fixed order; every field has one entry per image."""
 
     pixels: Tensor
     """(n, 1, size, size) uint8, on the CPU."""
@@ -32,12 +66,16 @@ class ImageSet:
     """'|'-joined, '' for a normal image."""
     cells: np.ndarray | None = None
     """(n, 9) index into `digitanatomy.CONDITIONS`; DigitAnatomy only."""
+    boxes: tuple[tuple[Box, ...], ...] | None = None
+    """Where findings were marked; an image without a box can still have findings."""
+    columns: Columns = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is not None and len(value) != len(self.names):
-                raise ValueError(f"{len(value)} {field.name} for {len(self.names)} names")
+        described = {one.name: getattr(self, one.name) for one in fields(self)}
+        columns = described.pop("columns")
+        for name, values in {**described, **columns}.items():
+            if values is not None and len(values) != len(self.names):
+                raise ValueError(f"{len(values)} {name} for {len(self.names)} names")
         if len(set(self.names)) != len(self.names):
             raise DataError("Two images of one split have the same name; rename one of them.")
 
@@ -45,20 +83,8 @@ class ImageSet:
         return len(self.names)
 
     def select(self, where: np.ndarray | Sequence[int]) -> "ImageSet":
-        """The images of a boolean mask, or those at the given places, in that order."""
-        index = places(where)
-
-        def pick(value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-            return None if value is None else tuple(value[i] for i in index)
-
-        return ImageSet(
-            pixels=self.pixels[torch.from_numpy(index)],
-            labels=self.labels[index],
-            names=tuple(self.names[i] for i in index),
-            patients=pick(self.patients),
-            findings=pick(self.findings),
-            cells=None if self.cells is None else self.cells[index],
-        )
+        """The images of a boolean mask, or those at the given indices, in that order."""
+        return _select(self, where)
 
     @property
     def normals(self) -> "ImageSet":
@@ -67,6 +93,56 @@ class ImageSet:
     @property
     def anomalous(self) -> "ImageSet":
         return self.select(self.labels == ANOMALOUS)
+
+
+Labelled = TypeVar("Labelled", ImageSet, FileSet)
+"""Labelled images, decoded or not."""
+
+
+def _select(images: Labelled, where: np.ndarray | Sequence[int]) -> Labelled:
+    index = np.asarray(where)
+    index = np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64)
+    chosen = {one.name: _take(getattr(images, one.name), index) for one in fields(images)}
+    return replace(images, **chosen)
+
+
+def _take(values: Any, index: np.ndarray) -> Any:
+    """The entries of one field at the given indices."""
+    match values:
+        case None:
+            return None
+        case Tensor():
+            return values[torch.from_numpy(index)]
+        case np.ndarray():
+            return values[index]
+        case Mapping():
+            return {name: _take(column, index) for name, column in values.items()}
+        case _:
+            return tuple(values[i] for i in index)
+
+
+def join(first: Labelled, second: Labelled) -> Labelled:
+    """The images of both; what is known of only one of them (patients, columns ...) is dropped."""
+    joined = {
+        one.name: _concatenate(getattr(first, one.name), getattr(second, one.name))
+        for one in fields(first)
+    }
+    return replace(first, **joined)
+
+
+def _concatenate(first: Any, second: Any) -> Any:
+    """The entries of one field of two sets."""
+    if first is None or second is None:
+        return None
+    match first:
+        case Tensor():
+            return torch.cat([first, second])
+        case np.ndarray():
+            return np.concatenate([first, second])
+        case Mapping():
+            return {name: first[name] + second[name] for name in first if name in second}
+        case _:
+            return first + second
 
 
 class Row(NamedTuple):
@@ -81,13 +157,13 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Splits:
-    """What a dataset gives: images to train on, to calibrate and select with, and to report on."""
+    """The images of a dataset: to train on, to calibrate and select with, and to report on."""
 
     train: ImageSet
     validation: ImageSet
     test: ImageSet
     official: bool
-    """The split was given, not made by us."""
+    """Whether the publisher made the split; else it was drawn here."""
     warnings: tuple[str, ...] = ()
 
     def items(self) -> Iterator[tuple[str, ImageSet]]:
@@ -115,42 +191,20 @@ class Splits:
         return digest.hexdigest()[:16]
 
 
-def places(where: np.ndarray | Sequence[int]) -> np.ndarray:
-    """A boolean mask or a list of places, as places."""
-    array = np.asarray(where)
-    return np.flatnonzero(array) if array.dtype == bool else array.astype(np.int64)
-
-
 def digests(images: ImageSet) -> list[str]:
     """One key per image, equal where the pixels are equal."""
     return [hashlib.sha256(image.tobytes()).hexdigest() for image in images.pixels.numpy()]
 
 
-def join(first: ImageSet, second: ImageSet) -> ImageSet:
-    """The images of both; what only one of them knows (patients, findings, cells) is dropped."""
-
-    def both(a: tuple[str, ...] | None, b: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        return None if a is None or b is None else a + b
-
-    known = first.cells is not None and second.cells is not None
-    return ImageSet(
-        pixels=torch.cat([first.pixels, second.pixels]),
-        labels=np.concatenate([first.labels, second.labels]),
-        names=first.names + second.names,
-        patients=both(first.patients, second.patients),
-        findings=both(first.findings, second.findings),
-        cells=np.concatenate([first.cells, second.cells]) if known else None,
-    )
-
-
 def empty(size: int) -> ImageSet:
-    """A split that the data does not have."""
+    """A split without images."""
     pixels = torch.zeros(0, 1, size, size, dtype=torch.uint8)
     return ImageSet(pixels, np.zeros(0, dtype=np.int64), ())
 
 
 def check(splits: Splits) -> Splits:
-    """The same splits, warned of patients that official ones share; any other leak is an error."""
+    """The same splits, with a warning about patients that official ones share; any other leak is
+    an error."""
     if len(splits.train) == 0:
         raise DataError("There is no normal image to train on; check the dataset's root.")
     seen: dict[str, tuple[str, str]] = {}
@@ -169,6 +223,7 @@ def check(splits: Splits) -> Splits:
 
 
 def _shared_patients(splits: Splits) -> Iterator[str]:
+    """A sentence about each pair of splits that have patients in common."""
     for (a, first), (b, second) in combinations(splits.items(), 2):
         both = set(first.patients or ()) & set(second.patients or ())
         if both:
@@ -176,13 +231,27 @@ def _shared_patients(splits: Splits) -> Iterator[str]:
 
 
 def draw_groups(groups: Sequence[Any], count: int, rng: np.random.Generator) -> np.ndarray:
-    """A mask of up to `count` images, drawn as whole groups, so that none is on both sides."""
+    """A mask of up to `count` images in random whole groups, so that no group is on both sides."""
     members: dict[Any, list[int]] = {}
     for place, group in enumerate(groups):
         members.setdefault(group, []).append(place)
     mask = np.zeros(len(groups), dtype=bool)
     keys = list(members)
     for key in (keys[i] for i in rng.permutation(len(keys))):
+        # A group that is too large is passed over: a smaller one may still fit.
         if mask.sum() + len(members[key]) <= count:
             mask[members[key]] = True
     return mask
+
+
+def split_by_patient(
+    patients: Sequence[str], validation_share: float, test_share: float, rng: np.random.Generator
+) -> np.ndarray:
+    """(n,) "train", "validation" or "test" for each image; a patient's images stay together."""
+    unique, of_image = np.unique(np.array(patients), return_inverse=True)
+    # Patients are ranked at random: the first ranks validate, the next ones test, the rest trains.
+    ends = np.round(np.cumsum([validation_share, test_share]) * len(unique))
+    rank = rng.permutation(len(unique))
+    names = np.array(["validation", "test", "train"])
+    groups: np.ndarray = names[np.searchsorted(ends, rank, side="right")][of_image]
+    return groups

@@ -1,4 +1,4 @@
-"""What a user hands over to be looked at: files, folders or arrays."""
+"""What a user gives a detector to score: files, folders or arrays."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,26 +11,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from squid.data.base import Progress
-from squid.data.decode import Chunk, OnError, cores, read_many, stream
+from squid.data.decode import LoadedImages, OnError, cores, read_many, stream
 from squid.data.files import image_files
-from squid.data.image import resize
+from squid.data.image import resize_all
 from squid.errors import DataError
 
 Images = str | Path | Sequence[str | Path] | NDArray[np.generic] | Tensor
 """A file, a folder, several files, or pixels: (h, w), (n, h, w) or (n, 1, h, w), uint8 or float in
 [0, 1]."""
 
-ASKED = 64
-"""Paths that a thread looks up at once."""
-
-
-@dataclass(frozen=True)
-class LoadedImages:
-    """Images ready for a method, with where each came from."""
-
-    pixels: Tensor  # (n, 1, size, size) uint8
-    sources: tuple[str, ...]
-    skipped: tuple[tuple[str, str], ...]
+LOOKED_UP = 64
+"""Paths that a thread looks up in one task."""
 
 
 @dataclass(frozen=True)
@@ -46,24 +37,23 @@ class Opened:
         return len(self.sources)
 
     def chunks(
-        self, batch_size: int, on_error: OnError, *, beside_gpu: bool = False
-    ) -> Iterator[Chunk]:
-        """In order; files are decoded ahead."""
+        self, batch_size: int, on_error: OnError, *, for_gpu: bool = False
+    ) -> Iterator[LoadedImages]:
+        """The images in order; files are decoded ahead."""
         if not isinstance(self.content, Tensor):
             files = self.content
-            yield from stream(
-                files, self.size, batch_size, on_error=on_error, beside_gpu=beside_gpu
-            )
+            yield from stream(files, self.size, batch_size, on_error=on_error, for_gpu=for_gpu)
             return
-        for start in range(0, len(self.content), batch_size):
-            part = self.content[start : start + batch_size]
-            yield Chunk(part, tuple(range(start, start + len(part))), ())
+        for start in range(0, len(self), batch_size):
+            places = tuple(range(start, min(start + batch_size, len(self))))
+            part = slice(start, start + batch_size)
+            yield LoadedImages(self.content[part], places, self.sources[part], ())
 
 
 def open_images(images: Images, size: int) -> Opened:
-    """Nothing is decoded yet."""
+    """The images of a user's input; files are not decoded yet."""
     if isinstance(images, (np.ndarray, Tensor)):
-        pixels = _as_bytes(torch.as_tensor(images), size)
+        pixels = _to_pixels(images, size)
         return Opened(pixels, tuple(f"image {i}" for i in range(len(pixels))), size)
     paths = list_files([images] if isinstance(images, (str, Path)) else images)
     return Opened(paths, tuple(map(str, paths)), size)
@@ -75,56 +65,59 @@ def read_images(
     """Files, folders or arrays as gray bytes of one size."""
     opened = open_images(images, size)
     if isinstance(opened.content, Tensor):
-        return LoadedImages(opened.content, opened.sources, ())
-    reading = read_many(opened.content, size, on_error=on_error, progress=progress)
-    sources = tuple(opened.sources[place] for place in reading.kept)
-    return LoadedImages(reading.pixels, sources, reading.skipped)
+        return LoadedImages(opened.content, tuple(range(len(opened))), opened.sources, ())
+    return read_many(opened.content, size, on_error=on_error, progress=progress)
 
 
 def list_files(images: Sequence[str | Path]) -> list[Path]:
-    """Files as they are given, folders opened."""
+    """Files in the order given; a folder stands for the images in it."""
+    try:
+        given = [Path(image) for image in images]
+    except TypeError:
+        raise DataError(
+            f"Images of type {type(images).__name__} are not understood; give a file, a folder, "
+            f"a list of files, or one array (n, h, w)."
+        ) from None
     paths: list[Path] = []
-    places = [Path(image) for image in images]
-    for place, is_file in zip(places, _are_files(places), strict=True):
+    for path, is_file in zip(given, _are_files(given), strict=True):
         if is_file:
-            paths.append(place)
-        elif place.is_dir():
-            found = image_files(place)
+            paths.append(path)
+        elif path.is_dir():
+            found = image_files(path)
             if not found:
-                raise DataError(f"{place} holds no image files (PNG, JPEG, TIFF, BMP).")
+                raise DataError(f"{path} holds no image files (PNG, JPEG, TIFF, BMP).")
             paths.extend(found)
         else:
-            raise DataError(f"There is no file or folder {place}.")
+            raise DataError(f"There is no file or folder {path}.")
     return paths
 
 
-def _are_files(places: Sequence[Path]) -> Iterator[bool]:
-    """Asked by several threads: where an archive lies on a server, each answer takes a while."""
-    parts = (places[start : start + ASKED] for start in range(0, len(places), ASKED))
+def _are_files(paths: Sequence[Path]) -> Iterator[bool]:
+    """Whether each path is a file. Several threads ask: a file server takes a while to answer."""
+    parts = (paths[start : start + LOOKED_UP] for start in range(0, len(paths), LOOKED_UP))
     with ThreadPoolExecutor(cores()) as pool:
-        for answers in pool.map(lambda part: [place.is_file() for place in part], parts):
+        for answers in pool.map(lambda part: [path.is_file() for path in part], parts):
             yield from answers
 
 
-def _as_bytes(pixels: Tensor, size: int) -> Tensor:
+def _to_pixels(images: NDArray[np.generic] | Tensor, size: int) -> Tensor:
     """(h, w), (n, h, w) or (n, 1, h, w) -> (n, 1, size, size) uint8."""
-    if pixels.ndim == 2:
-        pixels = pixels[None]
-    if pixels.ndim == 3:
-        pixels = pixels[:, None]
-    if pixels.ndim != 4 or pixels.shape[1] != 1:
-        raise DataError(f"Images of shape {tuple(pixels.shape)} are not gray; give (n, h, w).")
-    if not pixels.is_floating_point() and pixels.dtype != torch.uint8:
+    if isinstance(images, Tensor):
+        if images.dtype == torch.uint8 and images.shape[1:] == (1, size, size):
+            return images
+        # NumPy has no bfloat16.
+        images = (images.float() if images.dtype == torch.bfloat16 else images).cpu().numpy()
+    array: NDArray[np.generic] = images
+    gray = array[None] if array.ndim == 2 else array
+    if gray.ndim == 4 and gray.shape[1] == 1:
+        gray = gray[:, 0]
+    # (h, w, 3) would pass for h images of width 3, so images that narrow are refused.
+    if gray.ndim != 3 or gray.shape[-1] in (3, 4):
+        raise DataError(f"Images of shape {array.shape} are not gray; give (n, h, w).")
+    if gray.dtype != np.uint8 and not np.issubdtype(gray.dtype, np.floating):
         raise DataError(
-            f"Images of type {pixels.dtype} are not known; give uint8, or float in [0, 1]."
+            f"Images of type {gray.dtype} are not known; give uint8, or float in [0, 1]."
         )
-    if pixels.is_floating_point() and len(pixels) and not _within_unit(pixels):
+    if gray.dtype != np.uint8 and gray.size and not (gray.min() >= 0 and gray.max() <= 1):
         raise DataError("Float images must lie in [0, 1]; divide by their largest possible value.")
-    if pixels.dtype == torch.uint8 and pixels.shape[-2:] == (size, size):
-        return pixels
-    resized = [resize(image.cpu(), size) for image in pixels]
-    return torch.stack(resized) if resized else torch.empty(0, 1, size, size, dtype=torch.uint8)
-
-
-def _within_unit(pixels: Tensor) -> bool:
-    return bool(pixels.min() >= 0 and pixels.max() <= 1)
+    return resize_all(gray, size)

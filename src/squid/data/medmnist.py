@@ -1,4 +1,7 @@
-"""A MedMNIST npz (Yang et al., Scientific Data 2023), such as PneumoniaMNIST, at any size."""
+"""A MedMNIST file (Yang et al., Scientific Data 2023), such as PneumoniaMNIST, at any size.
+
+Each is one npz file of https://medmnist.com, most of them CC BY 4.0.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from squid.data.arrays import read_arrays, to_gray
 from squid.data.base import FileDataConfig, Progress
+from squid.data.files import read_arrays, to_gray
 from squid.data.image import resize_all
 from squid.data.image_set import ANOMALOUS, NORMAL, ImageSet, Splits, check, digests
 
@@ -15,12 +18,13 @@ from squid.data.image_set import ANOMALOUS, NORMAL, ImageSet, Splits, check, dig
 class MedMnist(FileDataConfig):
     """A MedMNIST file with its own splits; every label but `normal_label` is anomalous.
 
-    Of a file with several labels an image, those with none are normal.
+    Where an image can have several labels, those without any are normal.
     """
 
     name: Literal["medmnist"] = "medmnist"
     root: Path
-    """The npz file."""
+    """The npz file. A relative path is taken from the working directory, then from the data
+    folder."""
     normal_label: int = 0
 
     def load(self, size: int, progress: Progress | None = None) -> Splits:
@@ -29,7 +33,7 @@ class MedMnist(FileDataConfig):
         arrays = read_arrays(self.find_root(), *needed)
         given, validation, test = (self._part(arrays, part, size) for part in parts)
         given, warnings = _without_copies(given, validation, test)
-        train = self.contaminate(given.normals, given.anomalous)
+        train = self.contaminate(given)
         return check(Splits(train, validation, test, official=True, warnings=warnings))
 
     def _part(self, arrays: Mapping[str, np.ndarray], part: str, size: int) -> ImageSet:
@@ -49,14 +53,14 @@ class MedMnist(FileDataConfig):
 
 
 def _finding(kinds: np.ndarray) -> str:
-    """The label, or the places of those that are set."""
+    """The label, or the numbers of those that are set."""
     return "|".join(str(k) for k in (kinds if len(kinds) == 1 else np.flatnonzero(kinds)))
 
 
 def _without_copies(
     given: ImageSet, validation: ImageSet, test: ImageSet
 ) -> tuple[ImageSet, tuple[str, ...]]:
-    """The published training part holds copies of other parts' images: they are not trained on."""
+    """The training images but for copies of held-out ones, which the published files hold."""
     held = set(digests(validation)) | set(digests(test))
     unique = np.array([digest not in held for digest in digests(given)], dtype=bool)
     if unique.all():

@@ -6,8 +6,8 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from squid.data.arrays import read_arrays, to_gray
 from squid.data.base import FileDataConfig, Progress
+from squid.data.files import read_arrays, to_gray
 from squid.data.image import resize_all
 from squid.data.image_set import ANOMALOUS, NORMAL, ImageSet, Splits, check
 from squid.errors import DataError
@@ -32,7 +32,7 @@ class Nih(FileDataConfig):
         images = _read(self.find_root(), size)
         group = self._groups(images)
         given = images.select(group == "train")
-        train = self.contaminate(given.normals, given.anomalous)
+        train = self.contaminate(given)
         validation, test = (images.select(group == name) for name in ("validation", "test"))
         return check(Splits(train, validation, test, official=False))
 
