@@ -13,8 +13,8 @@ from squid import heatmaps
 from squid.calibration import RATES, Calibration
 from squid.config import Backend, Device, Precision
 from squid.data.base import Progress
-from squid.data.decode import OnError
-from squid.data.inputs import Images, LoadedImages, open_images, read_images
+from squid.data.decode import LoadedImages, OnError
+from squid.data.inputs import Images, open_images, read_images
 from squid.data.pixels import to_unit
 from squid.inference import open_backend, scoring_device
 from squid.inference.torch import BATCH_SIZE, to_device
