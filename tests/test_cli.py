@@ -180,9 +180,9 @@ def test_anomalous_training_images_are_left_out_unless_asked_for(
         {"train/normal": 12, "train/abnormal": 3, "test/normal": 2, "val/normal": 2},
     )
     code, out, _ = squid("data", folder_recipe, "--format", "json")
-    told = json.loads(out)
-    assert (code, told["splits"][0]["anomalous"]) == (0, 0)
-    assert "3 anomalous training images were left out." in told["warnings"]
+    found = json.loads(out)
+    assert (code, found["splits"][0]["anomalous"]) == (0, 0)
+    assert "3 anomalous training images were left out." in found["warnings"]
     asked = ("data", folder_recipe, "--format", "json", "--set")
     _, out, _ = squid(*asked, "data.contamination=0.15")
     assert json.loads(out)["splits"][0]["anomalous"] == 2
@@ -297,14 +297,23 @@ def test_mistakes_in_scoring(refused, run, images, tmp_path):
     assert "No threshold was measured for" in refused("score", run, images, "--rate", "0.123")
 
 
-def test_explain_draws_every_image(squid, refused, run, images, tmp_path):
+def test_explain_writes_a_picture_of_every_image(squid, run, images, tmp_path):
     code, out, _ = squid("explain", run, images, "--out", tmp_path / "maps", "--device", "cpu")
     assert code == 0
-    drawn = sorted((tmp_path / "maps").iterdir())
-    assert [str(path) for path in drawn] == sorted(out.split())
-    with PIL.Image.open(drawn[0]) as picture:
+    written = sorted((tmp_path / "maps").iterdir())
+    assert [str(path) for path in written] == sorted(out.split())
+    with PIL.Image.open(written[0]) as picture:
         assert picture.size == (3 * 384, 384)
-    assert "method" in refused("explain", run, images, "--kind", "magic")
+    code, _, err = squid("explain", run, images, "--kind", "magic")
+    assert code == 2
+    assert "'gradcam'" in err
+
+
+def test_flags_show_no_type(squid):
+    for verb in VERBS:
+        _, out, _ = squid(verb, "--help")
+        assert "<bool>" not in out
+        assert "Example: squid" in out
 
 
 # Evaluation, data, calibration

@@ -5,9 +5,10 @@ mistyped option should wait.
 """
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
 from squid.cli.benchmarking import benchmark
 from squid.cli.printing import console, errors, escaped
@@ -15,6 +16,18 @@ from squid.cli.training import convert, train
 from squid.cli.using import calibrate, data, evaluate, explain, report, score
 from squid.errors import SquidError
 from squid.version import __version__
+
+
+class Verb(TyperCommand):
+    """A command whose help shows no type for a flag, which takes no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params = super().get_params(ctx)
+        for param in params:
+            if isinstance(param, TyperOption) and param.is_flag:
+                param.metavar = ""
+        return params
+
 
 app = typer.Typer(
     name="squid",
@@ -26,7 +39,7 @@ app = typer.Typer(
     "Research use only; not a medical device.",
 )
 for verb in (train, evaluate, score, explain, report, data, convert, calibrate, benchmark):
-    app.command()(verb)
+    app.command(cls=Verb)(verb)
 
 
 @app.callback(invoke_without_command=True)

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from squid.benchmark import BenchmarkTable, Plan
 
 Chosen = Annotated[str | None, typer.Option(metavar="A,B", help="Only these, by name.")]
-Seeds = Annotated[int | None, typer.Option(min=1, help="How many; default as the recipe says.")]
-FirstSeed = Annotated[int, typer.Option(min=0, help="Seeds count up from it.")]
-Parallel = Annotated[int, typer.Option(min=1, help="Jobs that run at the same time.")]
+Seeds = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="How many; default as the recipe says.")
+]
+FirstSeed = Annotated[int, typer.Option(min=0, metavar="N", help="Seeds count up from it.")]
+Parallel = Annotated[int, typer.Option(min=1, metavar="N", help="Jobs that run at the same time.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key of every row."),
@@ -56,7 +58,8 @@ def benchmark(
     parallel: Parallel = 1,
     device: DeviceOption = "auto",
     out: Annotated[
-        Path | None, typer.Option(help="Folder of runs and tables; default runs/benchmark.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder of runs and tables; default runs/benchmark."),
     ] = None,
     results: Results = None,
     selection: SelectionOption = None,
@@ -65,7 +68,7 @@ def benchmark(
 
     With --table the table is made from result files, or folders of them.
 
-    Example: squid benchmark recipes/benchmark.toml --sections zhanglab --rows vae,memae --seeds 1
+    Example: `squid benchmark recipes/benchmark.toml --sections zhanglab --rows vae --seeds 1`
     """
     from squid.benchmark import plan_benchmark, table_of_results
 

@@ -8,12 +8,13 @@ import typer
 from squid.config import Device
 
 Format = Literal["table", "csv", "json"]
+HeatmapKind = Literal["method", "gradcam", "residual", "memory"]
 
 RunFolder = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run folder left by `squid train`.")
 ]
 ImagePaths = Annotated[
-    list[Path], typer.Argument(metavar="IMAGE...", help="Image files, or folders of them.")
+    list[Path], typer.Argument(metavar="IMAGE", help="Image files, or folders of them.")
 ]
 Settings = Annotated[
     list[str] | None,

@@ -18,18 +18,20 @@ if TYPE_CHECKING:
 
 def train(
     recipe: Annotated[
-        Path | None, typer.Argument(help="A recipe file; none with --resume.")
+        Path | None, typer.Argument(metavar="RECIPE", help="A recipe file; none with --resume.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder; default runs/RECIPE.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="The run folder; default runs/RECIPE.")
+    ] = None,
     set_: Settings = None,
     device: DeviceOption = "auto",
     seeds: Annotated[
-        int, typer.Option(min=1, help="Train so many seeds, one run folder each.")
+        int, typer.Option(min=1, metavar="N", help="Train so many seeds, one run folder each.")
     ] = 1,
     devices: Annotated[
-        int, typer.Option(min=1, help="GPUs (or CPU processes) on each machine.")
+        int, typer.Option(min=1, metavar="N", help="GPUs (or CPU processes) on each machine.")
     ] = 1,
-    nodes: Annotated[int, typer.Option(min=1, help="Machines.")] = 1,
+    nodes: Annotated[int, typer.Option(min=1, metavar="N", help="Machines.")] = 1,
     resume: Annotated[
         Path | None,
         typer.Option(metavar="RUN", help="Go on with an interrupted run, to the same weights."),
@@ -39,6 +41,8 @@ def train(
     """Train a recipe into a run folder.
 
     Ctrl-C saves and says how to go on.
+
+    Example: `squid train recipes/demo.toml --out runs/demo`
     """
     from squid.cli.progress import TrainingProgress
     from squid.run import Run
@@ -91,10 +95,13 @@ def convert(
     discriminator: Annotated[
         Path, typer.Argument(metavar="DISCRIMINATOR.pth", help="The authors' discriminator.")
     ],
-    out: Annotated[Path, typer.Option(help="The run folder to make.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The run folder to make.")],
     overwrite: Overwrite = False,
 ) -> None:
-    """Make a run folder from checkpoints of the authors' code (loaded weights-only)."""
+    """Make a run folder from checkpoints of the authors' code (loaded weights-only).
+
+    Example: `squid convert model.pth discriminator.pth --out runs/authors`
+    """
     from squid.convert import convert_run
 
     convert_run(generator, discriminator, out, overwrite=overwrite)

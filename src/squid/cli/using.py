@@ -5,7 +5,14 @@ from typing import Annotated
 
 import typer
 
-from squid.cli.options import DeviceOption, ImagePaths, OutputFormat, RunFolder, Settings
+from squid.cli.options import (
+    DeviceOption,
+    HeatmapKind,
+    ImagePaths,
+    OutputFormat,
+    RunFolder,
+    Settings,
+)
 from squid.cli.printing import (
     PREDICTION,
     console,
@@ -27,11 +34,14 @@ from squid.errors import RunError
 
 
 def data(
-    recipe: Annotated[Path, typer.Argument(help="A recipe file.")],
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe file.")],
     set_: Settings = None,
     format_: OutputFormat = "table",
 ) -> None:
-    """Read a recipe's data and print its splits and fingerprint."""
+    """Read a recipe's data and print its splits and fingerprint.
+
+    Example: `squid data recipes/demo.toml`
+    """
     from squid.cli.progress import FileProgress
     from squid.recipe import read_recipe
 
@@ -80,7 +90,7 @@ def evaluate(
     The run's metrics.json keeps every selection and both thresholds; the options only choose what
     is printed.
 
-    Example: squid evaluate runs/demo
+    Example: `squid evaluate runs/demo`
     """
     from squid.evaluation.evaluate import evaluate_run
 
@@ -106,14 +116,18 @@ def evaluate(
 def score(
     run: RunFolder,
     images: ImagePaths,
-    out: Annotated[Path | None, typer.Option(help="Write a CSV file instead of printing.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a CSV file instead of printing.")
+    ] = None,
     rate: Annotated[
-        float | None, typer.Option(help="Target false-positive rate of the verdict.")
+        float | None, typer.Option(metavar="RATE", help="Target false-positive rate of the flag.")
     ] = None,
     device: DeviceOption = "auto",
     backend: Annotated[
         Backend,
-        typer.Option(help="What computes; auto takes ONNX Runtime on a CPU where it pays."),
+        typer.Option(
+            help="What computes; auto takes ONNX Runtime on a CPU once the run has a model.onnx."
+        ),
     ] = "auto",
     precision: Annotated[
         Precision | None,
@@ -131,7 +145,10 @@ def score(
     ] = False,
     format_: OutputFormat = "table",
 ) -> None:
-    """Score images, the most anomalous first."""
+    """Score images, the most anomalous first.
+
+    Example: `squid score runs/demo my-images --out scores.csv`
+    """
     from squid.cli.progress import FileProgress
     from squid.detector import Detector
 
@@ -164,11 +181,18 @@ def score(
 def explain(
     run: RunFolder,
     images: ImagePaths,
-    out: Annotated[Path, typer.Option(help="Folder for the overlay PNGs.")] = Path("explanations"),
-    kind: Annotated[str | None, typer.Option(help="method, gradcam, residual or memory.")] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder for the overlay PNGs.")
+    ] = Path("explanations"),
+    kind: Annotated[
+        HeatmapKind | None, typer.Option(help="Which heatmap; default the method's first.")
+    ] = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Draw where each image is anomalous: overlay PNGs beside the reconstruction."""
+    """Show where each image is anomalous: PNGs of input, reconstruction and heatmap.
+
+    Example: `squid explain runs/demo my-images --out explanations`
+    """
     from squid.detector import Detector
     from squid.report.overlays import write_overlays
 
@@ -179,17 +203,21 @@ def explain(
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="One run, or several to compare.")
+        list[Path], typer.Argument(metavar="RUN", help="One run, or several to compare.")
     ],
     out: Annotated[
-        Path | None, typer.Option(help="The HTML file; default report.html in the run.")
+        Path | None,
+        typer.Option(metavar="FILE", help="The HTML file; default report.html in the run."),
     ] = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Write one self-contained HTML page about a run, or one that compares several."""
+    """Write one self-contained HTML page about a run, or one that compares several.
+
+    Example: `squid report runs/demo`
+    """
     from squid.report import write_report
 
-    with console.status("Drawing figures"):
+    with console.status("Making figures"):
         path = write_report(runs, out, device=device)
     print_line(console, f"Report: [bold]{escaped(path)}[/] (open it in a browser)")
     run = escaped(runs[0])
@@ -200,11 +228,14 @@ def calibrate(
     run: RunFolder,
     normals: Annotated[
         list[Path],
-        typer.Argument(metavar="HEALTHY...", help="Healthy images it was not trained on."),
+        typer.Argument(metavar="HEALTHY", help="Healthy images it was not trained on."),
     ],
     device: DeviceOption = "auto",
 ) -> None:
-    """Measure a detector's thresholds anew, e.g. on healthy images of your hospital."""
+    """Measure a detector's thresholds anew, e.g. on healthy images of your hospital.
+
+    Example: `squid calibrate runs/mine healthy-images`
+    """
     from squid.training import calibrate_run
 
     calibration = calibrate_run(run, normals, device=device)
