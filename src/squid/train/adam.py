@@ -36,6 +36,7 @@ class FusedAdam(torch.optim.Adam):
         """Update by gradients in any precision, and the bf16 copies of weights that have one."""
         (group,) = self.param_groups
         count = self._count(group["params"])
+        # Lists of one kernel must be alike: parameters with a bf16 copy, and those without.
         together = list(zip(group["params"], gradients, copies, strict=True))
         copied = [one for one in together if one[2] is not None]
         alone = [one for one in together if one[2] is None]
@@ -44,7 +45,8 @@ class FusedAdam(torch.optim.Adam):
         self._update(parts, count, group["lr"], *settings)
 
     def _count(self, parameters: Sequence[Tensor]) -> Tensor:
-        """() of updates so far, one tensor for all parameters: also where it was loaded as many."""
+        """() updates so far: one tensor for all parameters, although a state may be loaded with one
+        for each."""
         first = self.state[parameters[0]]
         count: Tensor = first.get("step", torch.zeros((), device=parameters[0].device))
         for parameter in parameters:
@@ -73,8 +75,9 @@ def _update(
     eps: float,
     decay: float,
 ) -> None:
-    """Lists are updated by foreach functions, which the compiler makes one kernel of."""
+    """Adam in foreach functions, of which the compiler makes one kernel."""
     count.add_(1)
+    # Bias corrections of both moments (Kingma & Ba, 2015, algorithm 1), as torch applies them.
     length = rate / (1 - betas[0] ** count)
     spread = (1 - betas[1] ** count).sqrt()
     for weights, gradients, means, squares, copies in parts:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 class Bf16Weights:
-    """Swapped in during a step; outside it everyone sees the float32 weights."""
+    """The copies of a method. They take the place of the float32 weights during a step only."""
 
     def __init__(self, method: nn.Module) -> None:
         kinds = (nn.Conv2d, nn.ConvTranspose2d)
@@ -40,6 +40,7 @@ class Bf16Weights:
 
     @contextmanager
     def swapped_in(self) -> Iterator[None]:
+        # Written directly: `setattr` would check and register each parameter again, twice a step.
         for module, name, parameter in self._places:
             module._parameters[name] = self._copies[parameter]
         try:
@@ -51,8 +52,8 @@ class Bf16Weights:
 
 @torch.no_grad()
 def round_to_bf16(method: nn.Module) -> None:
-    """Rounds weights at the end of a bf16 training: its products used bf16 weights, and the further
-    digits served the optimiser only. A run folder then takes half the space."""
+    """Round the weights at the end of a bf16 training: its products used bf16 weights, and only the
+    optimiser needed the further digits. A run folder then takes half the space."""
     kinds = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)
     for module in method.modules():
         if isinstance(module, kinds):
@@ -60,7 +61,7 @@ def round_to_bf16(method: nn.Module) -> None:
 
 
 def widened(gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Gradients in float32, those of the copies cast all at once."""
+    """Gradients in float32, those of the bf16 copies cast all at once."""
     narrow = [g for g in gradients if g.dtype == torch.bfloat16]
     wide = [torch.empty_like(g, dtype=torch.float32) for g in narrow]
     if narrow:

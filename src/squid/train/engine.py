@@ -33,14 +33,15 @@ class Engine:
         devices: int = 1,
         nodes: int = 1,
     ) -> None:
-        from lightning_fabric import Fabric  # a second, which only trainings should wait for
+        # Importing it takes a second, which only trainings should wait for.
+        from lightning_fabric import Fabric
 
         accelerator = pick_device(device).type
         if accelerator == "cuda":
             _choose_kernels(precision)
         if accelerator == "cuda" and devices > torch.cuda.device_count():
             raise ConfigError(
-                f"{devices} GPUs were asked for and {torch.cuda.device_count()} are here; "
+                f"This machine has {torch.cuda.device_count()} GPUs, fewer than {devices}; "
                 "lower --devices."
             )
         self.precision = precision
@@ -54,7 +55,7 @@ class Engine:
         )
 
     def launch(self) -> None:
-        """Start the other processes, when there are to be several; each runs the same command."""
+        """Start the other processes if there are to be several; each runs the same command."""
         if not self._launched:
             self._fabric.launch()
             self._launched = True
@@ -81,7 +82,7 @@ class Engine:
         return ALONE if self.world == 1 else _ProcessRanks(self.world)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Mixed precision as asked for; blocks raise to float32 what needs it."""
+        """Mixed precision for bf16, nothing for float32; blocks cast to float32 what needs it."""
         return self._fabric.autocast()
 
     def from_leader(self, make: Callable[[], T]) -> T:
@@ -130,8 +131,7 @@ class _ProcessRanks:
 
 
 class _Mean(torch.autograd.Function):
-    """Mean over processes, with its gradient: each process receives the mean of what all of them
-    ask for."""
+    """Mean over processes. Its gradient is, on each process, the mean of all their gradients."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, world: int) -> Tensor:
@@ -140,9 +140,9 @@ class _Mean(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        # The losses of all ranks depend on x through the mean; gradients are averaged over ranks
-        # later, so the sum over ranks of d loss_s / d mean, divided by the number of ranks, is this
-        # rank's share.
+        # Through the mean, x enters the losses of all ranks, so its gradient is the sum over ranks
+        # of d loss / d mean, divided by their number. No further factor is needed: gradients are
+        # averaged over ranks later.
         return _all_reduce_mean(gradients[0], ctx.world), None
 
 

@@ -12,20 +12,21 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C sets a flag that is looked at between steps, so that no step is left half done; twice
-    stops at once."""
-    asked = threading.Event()
+    """Ctrl-C sets a flag that training checks between steps, so that no step is left half done; a
+    second Ctrl-C stops at once."""
+    interrupted = threading.Event()
+    # Python allows signal handlers in the main thread only.
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield interrupted
         return
 
-    def ask(*_: object) -> None:
-        if asked.is_set():
+    def interrupt(*_: object) -> None:
+        if interrupted.is_set():
             raise KeyboardInterrupt
-        asked.set()
+        interrupted.set()
 
-    before = signal.signal(signal.SIGINT, ask)
+    before = signal.signal(signal.SIGINT, interrupt)
     try:
-        yield asked
+        yield interrupted
     finally:
         signal.signal(signal.SIGINT, before)

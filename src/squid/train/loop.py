@@ -1,7 +1,7 @@
 """The training loop: stages of objectives over batches. It knows no method and touches no file.
 
-What happens is told to a `Monitor` (the run folder, the progress bar); what is needed to go on
-later is handed to it as one state.
+A `Monitor` (the run folder, a progress bar) receives epochs, snapshots, and the state from which an
+interrupted training can go on.
 """
 
 import math
@@ -29,13 +29,13 @@ State = dict[str, Any]
 """Everything a training needs to go on: stage, epoch, step, weights, optimisers, sums of losses."""
 
 SECONDS_BETWEEN_RECORDS = 1.0
-"""Losses are read back from the device this often at most: that waits for the device."""
+"""Losses are read back from the device at most this often, because reading waits for the device."""
 STEPS_BETWEEN_AGREEMENTS = 16
-"""Several processes ask each other this often whether one of them was interrupted."""
+"""Several processes agree this often on whether one of them was interrupted."""
 
 
 class TrainConfig(Config):
-    """How a method is trained, whatever it is."""
+    """How a method is trained, the same for every method."""
 
     precision: Precision = "float32"
     compile: Switch = "auto"
@@ -47,10 +47,10 @@ class TrainConfig(Config):
     augment: Augment | Literal[False] = Augment()
     """Random shift and scale of each training image; `false` for none."""
     snapshot_every: int | None = None
-    """Epochs between snapshots, at which the validation and test images are scored. Epochs of
-    several members are counted on."""
+    """Epochs between snapshots, at which the validation and test images are scored. The count goes
+    on from one member of an ensemble to the next."""
     save_minutes: float = 5.0
-    """Between writings of the state to resume from; an interrupt writes it too."""
+    """Minutes between saved states to resume from; an interrupt saves one too."""
 
     @field_validator("augment", mode="before")
     @classmethod
@@ -60,7 +60,7 @@ class TrainConfig(Config):
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch (or the part of it so far) came to."""
+    """Losses, rates and speed of one epoch, or of the part of it so far."""
 
     stage: str
     epoch: int
@@ -92,7 +92,7 @@ class Monitor:
 
 @dataclass
 class _Position:
-    """Where in the training we are; all that resuming needs beside weights and optimisers."""
+    """Where a training stands: all that resuming needs besides weights and optimisers."""
 
     stage: int = 0
     epoch: int = 0
@@ -110,7 +110,7 @@ def train(
     monitor: Monitor,
     state: State | None = None,
 ) -> None:
-    """Train `method` in place; `state`, one that a monitor received, goes on from there."""
+    """Train `method` in place, from the beginning or from a `state` that a monitor received."""
     join_ranks(method, engine.ranks)
     method.begin(len(store))
     method.to(engine.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -120,8 +120,8 @@ def train(
         begin = _Position(state["stage"], state["epoch"], state["step"], dict(state["totals"]))
     stages = method.stages()
     with interrupts() as interrupted:
+        context = _Context(method, store, config, seed, engine, monitor, interrupted)
         for number in range(begin.stage, len(stages)):
-            context = _Context(method, store, config, seed, engine, monitor, interrupted)
             trainer = _StageTrainer(context, stages, number)
             if state is not None and number == begin.stage:
                 trainer.run(begin, state["optimizers"])
@@ -143,6 +143,18 @@ class _Context:
     engine: Engine
     monitor: Monitor
     interrupted: threading.Event
+
+
+@dataclass(frozen=True)
+class _EpochUnderWay:
+    """What a record needs to know of the epoch in which it is made."""
+
+    epoch: int
+    start: int
+    """First step of this process: not 0 where the epoch was interrupted."""
+    steps: int
+    rates: Mapping[str, float]
+    began: float
 
 
 class _StageTrainer:
@@ -189,6 +201,8 @@ class _StageTrainer:
             self._epoch(epoch, start, begin.totals if start else {})
 
     def _prepare(self, epoch: int, *, fresh: bool) -> None:
+        """The stage's own preparation, before its first epoch and every `every_epochs`; not again
+        in an epoch that was interrupted, whose state already holds the result."""
         every = self.stage.every_epochs
         due = epoch == 0 or (every is not None and epoch % every == 0)
         if self.stage.prepare is not None and due and fresh:
@@ -198,39 +212,41 @@ class _StageTrainer:
 
     def _epoch(self, epoch: int, start: int, totals: dict[str, float]) -> None:
         self.method.train()
-        rates = self._set_rates(epoch)
-        self.step.begin_epoch(totals)
-        began = read = time.monotonic()
         steps = self._steps(epoch)
+        now = _EpochUnderWay(epoch, start, steps, self._set_rates(epoch), time.monotonic())
+        self.step.begin_epoch(totals)
+        read = now.began
         for step in range(start, steps):
             draws = self.sampler.draw(epoch, step, self.stage.batch_size)
             self.step(draws, tuple(step % o.every == 0 for o in self.stage.objectives))
             done = step + 1
-            if done < steps and self._asked_to_stop(done):
+            if done < steps and self._must_stop(done):
                 self._save(epoch, done)
                 raise Interrupted
             if done < steps and time.monotonic() - read > SECONDS_BETWEEN_RECORDS:
-                now = self._record(epoch, done, steps, start, rates, began)
-                if self.engine.world == 1:  # all processes stop together, at the end of the epoch
-                    _refuse_divergence(now)
-                self.monitor.progress(now)
+                record = self._record(now, done)
+                # Several processes must stop together, so they check at the end of the epoch only.
+                if self.engine.world == 1:
+                    _refuse_divergence(record)
+                self.monitor.progress(record)
                 read = time.monotonic()
-        self._end_epoch(self._record(epoch, steps, steps, start, rates, began))
+        self._end_epoch(self._record(now, steps))
 
     def _end_epoch(self, done: Epoch) -> None:
+        # Checked before the state is saved: the last saved state always has finite losses.
         _refuse_divergence(done)
         self.monitor.epoch(done)
         last, every = done.epoch == self.epochs, self.config.snapshot_every
         if self.stage.snapshots and every is not None and (done.epoch % every == 0 or last):
             self._snapshot(self.epochs_before + done.epoch)
-        asked = self._asked_to_stop(0)
-        if last or asked or time.monotonic() - self.saved > 60 * self.config.save_minutes:
+        stop = self._must_stop(0)
+        if last or stop or time.monotonic() - self.saved > 60 * self.config.save_minutes:
             self._save(done.epoch, 0)
-        if asked:
+        if stop:
             raise Interrupted
 
     def _snapshot(self, epoch: int) -> None:
-        """The method is fitted as at the end of its training, and afterwards is what it was."""
+        """Fit the method as at the end of its training, hand it to the monitor, and restore it."""
         method = self.stage.member or self.method
         before = {name: buffer.clone() for name, buffer in method.named_buffers()}
         _fit_to(method, self.store)
@@ -239,17 +255,19 @@ class _StageTrainer:
             if buffer.shape == before[name].shape:  # others were empty, and nothing reads them
                 buffer.copy_(before[name])
 
-    def _asked_to_stop(self, step: int) -> bool:
-        """Whether Ctrl-C was pressed; processes agree on it, so that none waits for another."""
+    def _must_stop(self, step: int) -> bool:
+        """Whether Ctrl-C was pressed. Processes agree on it every few steps, so that none waits for
+        another that has stopped."""
         ranks = self.engine.ranks
         if ranks.alone:
             return self.interrupted.is_set()
         if step % STEPS_BETWEEN_AGREEMENTS:
             return False
-        asked = torch.tensor([float(self.interrupted.is_set())], device=self.engine.device)
-        return bool(ranks.gather(asked).any())
+        interrupted = torch.tensor([float(self.interrupted.is_set())], device=self.engine.device)
+        return bool(ranks.gather(interrupted).any())
 
     def _steps(self, epoch: int) -> int:
+        """Steps of that epoch: fewer in the last one of a stage that is given in steps."""
         left = self.steps if self.stage.steps is None else self.stage.steps - epoch * self.steps
         return min(self.steps, left)
 
@@ -260,30 +278,29 @@ class _StageTrainer:
             set_rate(optimizer, rates[objective.name])
         return rates
 
-    def _record(
-        self,
-        epoch: int,
-        step: int,
-        steps: int,
-        start: int,
-        rates: Mapping[str, float],
-        began: float,
-    ) -> Epoch:
-        """Reads the sums of the losses back from the device."""
+    def _record(self, now: _EpochUnderWay, step: int) -> Epoch:
+        """Read the sums of the losses back from the device, and divide them by their updates."""
         losses = {}
         for objective in self.stage.objectives:
             updates = math.ceil(step / objective.every)
             for name, total in self.step.totals.items():
                 if name.startswith(f"{objective.name}."):
                     losses[name] = total.item() / updates
-        seconds = time.monotonic() - began
-        speed = (step - start) * self.stage.batch_size / max(seconds, 1e-9)
+        seconds = time.monotonic() - now.began
         return Epoch(
-            self.stage.name, epoch + 1, self.epochs, step, steps, losses, rates, seconds, speed
+            stage=self.stage.name,
+            epoch=now.epoch + 1,
+            epochs=self.epochs,
+            step=step,
+            steps=now.steps,
+            losses=losses,
+            rates=now.rates,
+            seconds=seconds,
+            images_per_second=(step - now.start) * self.stage.batch_size / max(seconds, 1e-9),
         )
 
     def _save(self, epoch: int, step: int) -> None:
-        """The state before that step of that epoch."""
+        """Hand the monitor the state before that step, unless a loss is not finite."""
         totals = {name: total.item() for name, total in self.step.totals.items()} if step else {}
         if not all(map(math.isfinite, totals.values())):
             return  # keep the last good state
@@ -324,7 +341,7 @@ def _check_batch(stage: Stage, images: int, world: int) -> None:
 
 
 def _fit_to(method: Method, store: ImageStore) -> None:
-    """What is left to fit in closed form, when the gradients have done their part."""
+    """The part of a method that is fitted in closed form, after the gradients."""
     method.eval()
     with torch.no_grad():
         method.finalize(_Batches(store, 64))
@@ -332,7 +349,7 @@ def _fit_to(method: Method, store: ImageStore) -> None:
 
 @dataclass(frozen=True)
 class _Batches:
-    """The training set without augmentation, as often as it is gone through."""
+    """The training set without augmentation; it can be iterated repeatedly."""
 
     store: ImageStore
     size: int

@@ -18,9 +18,10 @@ def build_optimizer(
     capturable: bool,
     fused_adam: bool = False,
 ) -> torch.optim.Optimizer:
-    """`capturable` keeps rate and step count on the device, for replay in a CUDA graph; `fused_adam`
+    """`capturable` keeps rate and step count on the device, as CUDA graphs need them; `fused_adam`
     is for compiled steps."""
     decay = config.weight_decay
+    # Clipping needs the norm of all gradients before the first update, which one pass cannot have.
     fused_adam = fused_adam and config.kind == "adam" and config.clip is None
     on_device = capturable or fused_adam
     lr = torch.tensor(config.lr, device=parameters[0].device) if on_device else config.lr
@@ -51,7 +52,8 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -
         {**old, **{key: value for key, value in own.items() if key != "params"}}
         for old, own in zip(saved["param_groups"], optimizer.param_groups, strict=True)
     ]
-    state = {  # counts of their own: one pass over all parameters shares one
+    # FusedAdam shares one count among all parameters, where others update each parameter's own.
+    state = {
         number: {**moments, "step": moments["step"].clone()} if "step" in moments else moments
         for number, moments in saved["state"].items()
     }

@@ -1,7 +1,7 @@
 """Every random draw of a training, as a pure function of (seed, stage, epoch, step).
 
-So a training resumes at any step, ranks agree without talking, and all forms of the step see the
-same numbers.
+Therefore a training can resume at any step, ranks agree without communication, and all forms of the
+step use the same numbers.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ Chunk = tuple[Tensor | None, Mapping[str, Tensor]]
 """Affine draws and noise of several steps."""
 
 STEPS_AT_ONCE = 16
-"""A dozen small kernels draw for so many steps together, since a GPU waits for each of them."""
+"""Steps whose numbers are drawn together: a dozen small kernels, and a GPU waits for each."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Draws:
         return Draws(self.index.clone(), affine, {n: v.clone() for n, v in self.noise.items()})
 
     def copy_(self, other: "Draws") -> None:
-        """Those of another step, in place."""
+        """Overwrite these with the draws of another step: captured graphs read these tensors."""
         self.index.copy_(other.index)
         mine, others = self.tensors()[1:], other.tensors()[1:]
         if mine:
@@ -45,8 +45,8 @@ class Draws:
 
 
 class Sampler:
-    """Makes the draws of one stage; with several ranks each takes its share of the joint batch's
-    draws."""
+    """Makes the draws of one stage. Several ranks draw the same numbers for the joint batch, and
+    each takes its share."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Sampler:
         self._rank, self._world = rank, world
         self._generator = torch.Generator(device)
         self._order: tuple[int, Tensor] | None = None
-        self._drawn: tuple[tuple[int, int, int], Chunk] | None = None
+        self._cached: tuple[tuple[int, int, int], Chunk] | None = None
 
     def draw(self, epoch: int, step: int, batch_size: int) -> Draws:
         """The draws of one step; `batch_size` counts the images of all ranks."""
@@ -77,7 +77,7 @@ class Sampler:
         affine, noise = self._chunk(epoch, chunk, batch_size)
 
         def share(values: Tensor) -> Tensor:
-            """This rank's; the last batch of an epoch may need a part of what was drawn."""
+            """This rank's part; an incomplete last batch needs fewer rows than there are."""
             needed = values[: len(values) * len(index) // batch_size]
             return needed.tensor_split(self._world)[self._rank]
 
@@ -88,18 +88,19 @@ class Sampler:
         )
 
     def _chunk(self, epoch: int, chunk: int, b: int) -> Chunk:
-        """What `STEPS_AT_ONCE` steps of `b` images need, (steps, ...)."""
-        if self._drawn is None or self._drawn[0] != (epoch, chunk, b):
+        """The draws of `STEPS_AT_ONCE` steps of `b` images, (steps, ...)."""
+        if self._cached is None or self._cached[0] != (epoch, chunk, b):
             self._generator.manual_seed(_number(f"{self._key}/{epoch}/{chunk}"))
             affine = None
             if self._augment:
                 many = self._augment.draw(STEPS_AT_ONCE * b, self._generator, self._device)
                 affine = many.view(STEPS_AT_ONCE, b, -1)
             noise = {name: self._noise(spec) for name, spec in self._method.noise(b).items()}
-            self._drawn = (epoch, chunk, b), (affine, noise)
-        return self._drawn[1]
+            self._cached = (epoch, chunk, b), (affine, noise)
+        return self._cached[1]
 
     def _epoch_order(self, epoch: int) -> Tensor:
+        """(n,): the training images in the order of that epoch."""
         if self._order is None or self._order[0] != epoch:
             generator = self._generator.manual_seed(_number(f"{self._key}/{epoch}"))
             order = torch.randperm(self._images, generator=generator, device=self._device)
@@ -118,4 +119,5 @@ class Sampler:
 
 
 def _number(text: str) -> int:
+    """A seed of 56 bits; neighbouring epochs and steps get unrelated ones."""
     return int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "big")

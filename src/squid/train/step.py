@@ -53,8 +53,8 @@ def pick_form(
     world: int = 1,
     on_device: bool = True,
 ) -> StepForm:
-    """`auto` is the faster choice for so many steps: compiled on a GPU where that pays, replayed
-    where one GPU holds the images."""
+    """`auto` is the faster choice for so many steps: compiled on a GPU where that pays, a CUDA
+    graph where one GPU holds the images."""
     gpu = device.type == "cuda"
     replayable = gpu and world == 1 and on_device
     if cuda_graph is True and not gpu:
@@ -129,7 +129,7 @@ class Step:
     def _forward(
         self, batch: Batch, objectives: Sequence[Objective]
     ) -> tuple[Shared, dict[str, Shared]]:
-        """The shared pass, and what has been started concurrently, by objective."""
+        """The shared pass, and by objective what its concurrent function has begun to compute."""
         with self.engine.autocast():
             names = self.all_names or frozenset(o.name for o in objectives)
             shared: Shared = self.stage.shared(batch, names) if self.stage.shared else {}
@@ -153,6 +153,7 @@ class Step:
             terms = objective.loss(batch, shared)
         values = torch.stack([at_least_float32(term) for term in terms.values()])
         parameters = objective.parameters
+        # The weights that computed the loss, and so have the gradients, may be bf16 copies.
         learning = self.bf16_weights.of(parameters) if self.bf16_weights else parameters
         gradients = torch.autograd.grad(values.sum(), learning, retain_graph=keep_graph)
         values = values.detach()
@@ -174,6 +175,7 @@ class Step:
     ) -> None:
         parameters = objective.parameters
         wide = widened(gradients) if self.bf16_weights else list(gradients)
+        # Loss values travel with the gradients: one reduction instead of two.
         average_over_ranks([*wide, values], self.ranks)
         for parameter, gradient in zip(parameters, wide, strict=True):
             parameter.grad = laid_out_like(parameter, gradient)
@@ -185,8 +187,9 @@ class Step:
             self.bf16_weights.refresh(parameters)
 
     def begin_epoch(self, totals: Mapping[str, float]) -> None:
-        """Sums begin at zero, or at `totals`; in place, because captured graphs add to these
-        tensors. Weights may have been changed since the last step."""
+        """Set the sums to zero, or to the `totals` of an epoch that goes on; in place, because
+        captured graphs add to these tensors."""
+        # Between epochs, `prepare` and snapshots may have changed the float32 weights.
         if self.bf16_weights is not None:
             self.bf16_weights.refresh()
         self._begin = totals
@@ -194,7 +197,7 @@ class Step:
             total.fill_(totals.get(name, 0.0))
 
     def _sum_of(self, objective: str, terms: Sequence[str]) -> Tensor:
-        """(terms,) so far in this epoch."""
+        """(terms,) sums of the loss terms so far in this epoch."""
         if objective not in self._sums:
             names = [f"{objective}.{term}" for term in terms]
             begin = [self._begin.get(name, 0.0) for name in names]
@@ -205,7 +208,8 @@ class Step:
 
 
 class ReplayedStep(Step):
-    """The update captured once per kind of step and replayed: one launch for all of it."""
+    """The update as CUDA graphs, one for each set of active objectives and each batch size: one
+    launch replays all of it."""
 
     def __init__(
         self, method: nn.Module, stage: Stage, store: ImageStore, engine: Engine, *, compiled: bool
@@ -230,6 +234,7 @@ class ReplayedStep(Step):
             graph.replay()
 
     def _warm_up(self, draws: Draws, active: Active) -> None:
+        """A real step, on the stream that will capture, so that caches belong to that stream."""
         current = torch.cuda.current_stream()
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
@@ -237,6 +242,7 @@ class ReplayedStep(Step):
         current.wait_stream(self._stream)
 
     def _capture(self, draws: Draws, active: Active) -> tuple[torch.cuda.CUDAGraph, Draws]:
+        # A graph reads fixed addresses: every replay finds its draws copied into these tensors.
         static = draws.clone()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
@@ -247,9 +253,10 @@ class ReplayedStep(Step):
 def make_step(
     form: StepForm, method: nn.Module, stage: Stage, store: ImageStore, engine: Engine
 ) -> Step:
-    """The step of a method's stage in the form asked for."""
+    """The step of a method's stage in that form."""
     if form.compile and engine.device.type == "cuda":
-        torch.backends.cudnn.benchmark_limit = 0  # long trainings are worth trying all kernels
+        # 0 is no limit: a training long enough to compile is worth trying all kernels.
+        torch.backends.cudnn.benchmark_limit = 0
     if form.cuda_graph:
         return ReplayedStep(method, stage, store, engine, compiled=form.compile)
     return Step(method, stage, store, engine, compiled=form.compile, capturable=False)
@@ -270,7 +277,7 @@ def _compiled(stage: Stage) -> Stage:
 
 
 def laid_out_like(parameter: Tensor, gradient: Tensor) -> Tensor:
-    """Strides too are the parameter's: fused optimisers refuse others."""
+    """The gradient with the parameter's strides: fused optimisers refuse others."""
     if gradient.stride() == parameter.stride():
         return gradient
     return torch.empty_like(parameter).copy_(gradient)
