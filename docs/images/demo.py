@@ -2,8 +2,8 @@
 
     python docs/images/demo.py
 
-Of each kind of anomaly it shows the first test image that has that anomaly alone, in one cell, and
-the first two normal ones.
+It shows the first test image of each kind of anomaly that has this anomaly alone, in one cell, and
+the first two normal images.
 """
 
 from pathlib import Path
@@ -13,14 +13,14 @@ import numpy as np
 from squid.data.digitanatomy import CONDITIONS
 from squid.data.image_set import NORMAL, ImageSet
 from squid.detector import Detector
-from squid.report.figures import Example, sheet
+from squid.report.figures.images import Example, sheet
 from squid.report.style import Chart
 
 RUN = Path("runs/demo")
 
 
 def places(test: ImageSet) -> dict[int, str]:
-    """Which images are shown, with what they show."""
+    """The images to show, each with its condition."""
     assert test.cells is not None
     single = (test.cells > 0).sum(1) == 1
     first = {
@@ -50,7 +50,7 @@ def main() -> None:
         )
         for i, (place, score) in enumerate(zip(shown, detector.score(pixels), strict=True))
     ]
-    chart = Chart("demo", alt="", caption="", draw=lambda: sheet(examples))
+    chart = Chart("demo", alt="", caption="", plot=lambda: sheet(examples))
     (Path(__file__).parent / "demo.png").write_bytes(chart.light)
 
 

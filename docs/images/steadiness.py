@@ -1,4 +1,4 @@
-"""The picture of results.md: how steady the authors' scores and ours are, from the kept results.
+"""The figure of results.md: test AUC by epoch of the authors' setting and of ours, from kept jobs.
 
 python docs/images/steadiness.py
 """
@@ -8,12 +8,12 @@ from pathlib import Path
 from squid.benchmark import table_of_results
 
 HERE = Path(__file__).parent
-RESULTS = HERE.parents[1] / "benchmarks" / "results" / "accuracy"
+JOBS = HERE.parents[1] / "benchmarks" / "results" / "jobs"
 
 
 def main() -> None:
-    files = [file for row in ("reference", "ours") for file in RESULTS.glob(f"zhanglab-{row}-*")]
-    chart = table_of_results(sorted(files)).auc_curves["zhanglab"]
+    files = [file for row in ("ours", "reference") for file in JOBS.glob(f"zhanglab-{row}-seed-*")]
+    chart = table_of_results(files).auc_curves["zhanglab"]
     (HERE / "steadiness.png").write_bytes(chart.light)
 
 

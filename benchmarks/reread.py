@@ -1,0 +1,385 @@
+"""Studies of kept results: more numbers from the scores of trainings that are done.
+
+    python benchmarks/reread.py agreement RESULT.json...
+    python benchmarks/reread.py ensembles RESULT.json... [--folders 2]
+    python benchmarks/reread.py sharpness RESULT.json... [--recipe recipes/zhanglab.toml]
+    python benchmarks/reread.py site RESULT.json...
+
+A result is a file of benchmarks/results/jobs. Each command prints its numbers and writes them with
+their provenance as JSON into --out, by default benchmarks/results/studies. Nothing is trained.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+from scipy.ndimage import gaussian_filter
+from scipy.stats import spearmanr
+from speed import provenance
+
+from squid.benchmark.summary import SHOWN, Spread
+from squid.calibration import calibrate
+from squid.data.image_set import ANOMALOUS, NORMAL, Splits
+from squid.data.pixels import to_unit
+from squid.errors import DataError, SquidError
+from squid.evaluation.metrics import BEST_ACCURACY, auc, evaluate
+from squid.evaluation.record import Result, read_record
+from squid.evaluation.trivial import TRIVIAL, minus_sharpness
+from squid.recipe import read_recipe
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+Pixels = NDArray[np.float32]
+
+STUDIES = Path(__file__).parent / "results" / "studies"
+HALVINGS = 200
+"""Random halves of a site's healthy images."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a command prints, and the JSON file that it writes."""
+
+    name: str
+    lines: list[str]
+    content: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TestScores:
+    """The test scores of one training."""
+
+    section: str
+    row: str
+    seed: int
+    commit: str | None
+    fingerprint: str
+    labels: Labels
+    scores: dict[str, Array]
+    """By selection; in a study of stops by the epoch at which the training stopped."""
+
+
+def read_scores(path: Path) -> TestScores:
+    """The scores of a job's result, or of `stops-*.json`, which a script that is gone has left."""
+    if path.name.startswith("stops-"):
+        return _read_stops(path)
+    result = read_record(Result, path)
+    return TestScores(
+        section=result.section,
+        row=result.row,
+        seed=result.seed,
+        commit=result.provenance.commit,
+        fingerprint=result.evaluations.fingerprint,
+        labels=result.evaluations.images.labels,
+        scores={name: one.array for name, one in result.evaluations.by_selection.items()},
+    )
+
+
+def _read_stops(path: Path) -> TestScores:
+    values = json.loads(path.read_text(encoding="utf-8"))
+    scores = {name: np.array(one) for name, one in values["scores"].items()}
+    names = ("section", "row", "seed", "commit", "fingerprint")
+    return TestScores(
+        **{name: values[name] for name in names}, labels=scores.pop("label"), scores=scores
+    )
+
+
+def read_row(paths: Sequence[Path]) -> list[TestScores]:
+    """The scores of one benchmark row, a training each, in the order of the files."""
+    found = [read_scores(path) for path in paths]
+    if len({(one.section, one.row, one.fingerprint) for one in found}) > 1:
+        raise DataError("The results are of different rows or splits; give those of one row.")
+    return found
+
+
+def stacked(found: Sequence[TestScores]) -> dict[str, Array]:
+    """(trainings, n) scores, by every name that all trainings have."""
+    shared = [name for name in found[0].scores if all(name in one.scores for one in found)]
+    return {name: np.array([one.scores[name] for one in found]) for name in shared}
+
+
+# Agreement
+
+
+def study_agreement(paths: Sequence[Path]) -> Study:
+    """How alike do trainings of one row rank the test images? This needs no label."""
+    found = read_row(paths)
+    if len(found) < 2:
+        raise DataError("Agreement takes two results or more.")
+    agreement = {
+        name: rank_agreement(scores, found[0].labels) for name, scores in stacked(found).items()
+    }
+    return Study(
+        f"agreement-{found[0].section}-{found[0].row}",
+        [
+            f"{name}: two trainings {one['all']:.2f} (healthy images {one['healthy']:.2f})"
+            for name, one in agreement.items()
+        ],
+        {"seeds": [one.seed for one in found], **agreement},
+    )
+
+
+def rank_agreement(scores: Array, labels: Labels) -> dict[str, float | None]:
+    """Mean rank correlation of two trainings, and of the means of two with those of two others.
+
+    `scores` is (trainings, n)."""
+    pairs = list(combinations(range(len(scores)), 2))
+    means = {pair: scores[list(pair)].mean(0) for pair in pairs}
+    # Means that share a training would agree for that reason alone.
+    disjoint = [(a, b) for a, b in combinations(pairs, 2) if not set(a) & set(b)]
+    healthy = scores[:, labels == NORMAL]
+    return {
+        "all": _mean_correlation((scores[i], scores[j]) for i, j in pairs),
+        "healthy": _mean_correlation((healthy[i], healthy[j]) for i, j in pairs),
+        "means of two": _mean_correlation((means[a], means[b]) for a, b in disjoint),
+    }
+
+
+def _mean_correlation(pairs: Iterable[tuple[Array, Array]]) -> float | None:
+    """None where there is no pair."""
+    found = [float(spearmanr(one, other).statistic) for one, other in pairs]
+    return sum(found) / len(found) if found else None
+
+
+# Ensembles
+
+
+def study_ensembles(paths: Sequence[Path], folders: int) -> Study:
+    """How good is the mean score of several run folders?
+
+    Run folders score in units of healthy training images, so their scores can be averaged: two
+    folders of two members score like one with `method.members = 4`. The results of stops, which
+    have scores at several epochs, also give the range of the AUC over these epochs."""
+    found = read_row(paths)
+    if not 0 < folders <= len(found):
+        raise DataError(f"{folders} at a time cannot be taken of {len(found)} results.")
+    measured = {
+        name: measure_ensembles(scores, found[0].labels, folders)
+        for name, scores in stacked(found).items()
+    }
+    lines = []
+    for name, one in measured.items():
+        spreads = [f"{measure} {Spread(**s):.1f}" for measure, s in one["ensembles"].items()]
+        lines.append(f"{name}: {', '.join(spreads)}; all {one['all']['auc']:.1f}")
+    content: dict[str, Any] = {
+        "commits": [one.commit for one in found],
+        "seeds": [one.seed for one in found],
+        "folders": folders,
+        **measured,
+    }
+    if all(name.isdigit() for name in measured):  # epochs of a study of stops
+        ranges = np.ptp([one["auc of each"] for one in measured.values()], axis=0).tolist()
+        spread = Spread.of(ranges)
+        content["range"] = {"each": ranges, **asdict(spread)}
+        lines.append(f"AUC range over epochs: {spread:.1f}")
+    return Study(f"ensembles-{found[0].section}-{found[0].row}-{folders}", lines, content)
+
+
+def measure_ensembles(scores: Array, labels: Labels, folders: int) -> dict[str, Any]:
+    """The measures in percent of each ensemble, and of all trainings in one."""
+    each = [_measures(one, labels) for one in ensembles(scores, folders)]
+    spreads = {name: Spread.of(one[name] for one in each) for name in SHOWN}
+    return {
+        "ensembles": {name: asdict(spread) for name, spread in spreads.items()},
+        "auc of each": [one["auc"] for one in each],
+        "all": _measures(scores.mean(0), labels),
+    }
+
+
+def ensembles(scores: Array, folders: int) -> Array:
+    """Mean scores of so many trainings at a time: no two ensembles share a training, and what is
+    left over at the end is left out."""
+    whole = len(scores) // folders * folders
+    groups = scores[:whole].reshape(-1, folders, scores.shape[1])  # (ensembles, folders, n)
+    return np.asarray(groups.mean(1))
+
+
+def _measures(scores: Array, labels: Labels) -> dict[str, float]:
+    metrics = evaluate(scores, labels, threshold=BEST_ACCURACY).model_dump()
+    return {name: 100 * metrics[name]["value"] for name in SHOWN}
+
+
+# Sharpness
+
+
+def study_sharpness(paths: Sequence[Path], recipe: Path) -> Study:
+    """Do scores follow how sharp an image is, and what does preprocessing change?"""
+    found = [read_scores(path) for path in paths]
+    setting = read_recipe(recipe)
+    splits = setting.data.load(setting.method.size)
+    if {one.fingerprint for one in found} != {splits.fingerprint}:
+        raise DataError(f"The results are not all of the split of {recipe}; name theirs.")
+    pixels = unchanged(splits.test.pixels.flatten(1).numpy())
+    blur = minus_sharpness(pixels, pixels)
+    followed = {f"{one.row}, seed {one.seed}": correlations(one, blur) for one in found}
+    aucs = trivial_aucs(splits)
+    lines = []
+    for name, selections in followed.items():
+        for selection, groups in selections.items():
+            values = ", ".join(f"{group} {value:5.2f}" for group, value in groups.items())
+            lines.append(f"{name:24s} {selection:13s} {values}")
+    for change, by_score in aucs.items():
+        values = ", ".join(f"{name} {value:.1f}" for name, value in by_score.items())
+        lines.append(f"{change:24s} {values}")
+    content = {"correlation with minus sharpness": followed, "validation AUC": aucs}
+    return Study(f"sharpness-{found[0].section}", lines, content)
+
+
+def correlations(test: TestScores, blur: Array) -> dict[str, dict[str, float]]:
+    """Rank correlation of scores with `blur` over all, healthy and anomalous images."""
+    groups = {
+        "all": np.ones(len(test.labels), dtype=bool),
+        "healthy": test.labels == NORMAL,
+        "anomalous": test.labels == ANOMALOUS,
+    }
+    return {
+        name: {
+            group: float(spearmanr(scores[where], blur[where]).statistic)
+            for group, where in groups.items()
+        }
+        for name, scores in test.scores.items()
+    }
+
+
+def trivial_aucs(splits: Splits) -> dict[str, dict[str, float]]:
+    """AUC in percent of each trivial score on the labelled validation images, by the change made
+    to all images beforehand."""
+    found = {}
+    for name, change in CHANGES.items():
+        known, new = (
+            np.stack([change(one).ravel() for one in images.pixels[:, 0].numpy()])  # (n, d)
+            for images in (splits.train.normals, splits.validation)
+        )
+        found[name] = {
+            trivial: 100 * auc(score(known, new), splits.validation.labels)
+            for trivial, score in TRIVIAL.items()
+        }
+    return found
+
+
+def unchanged(image: Bytes) -> Pixels:
+    return to_unit(torch.from_numpy(image)).numpy()
+
+
+def standardised(image: Bytes) -> Pixels:
+    pixels = unchanged(image)
+    return np.asarray((pixels - pixels.mean()) / pixels.std())
+
+
+def equalised(image: Bytes) -> Pixels:
+    return unchanged(np.array(ImageOps.equalize(Image.fromarray(image))))
+
+
+def shrunk(image: Bytes) -> Pixels:
+    return unchanged(np.array(Image.fromarray(image).resize((64, 64), Image.Resampling.BICUBIC)))
+
+
+CHANGES: dict[str, Callable[[Bytes], Pixels]] = {
+    "as they are": unchanged,
+    "histograms equalised": equalised,
+    "each standardised": standardised,
+    "64 pixels": shrunk,
+    "blurred, sigma 2": lambda image: gaussian_filter(unchanged(image), 2),
+}
+"""How preprocessing changes one image, (h, w)."""
+
+
+# Site calibration
+
+
+def study_site(paths: Sequence[Path]) -> Study:
+    """What is a threshold worth at another site than the one whose images set it?"""
+    commits = [one.commit for one in read_row(paths)]
+    results = [read_record(Result, path) for path in paths]
+    shares = {
+        "validation images": [shares_elsewhere(result) for result in results],
+        "half of the site's": [shares_at_site(result) for result in results],
+    }
+    content: dict[str, Any] = {"commits": commits, "rate": results[0].recipe.false_positive_rate}
+    lines = []
+    for threshold, pairs in shares.items():
+        alarms, found = (
+            Spread.of(100 * share for share in column) for column in zip(*pairs, strict=True)
+        )
+        content[threshold] = {"false_alarms": asdict(alarms), "found": asdict(found)}
+        lines.append(f"{threshold}: {alarms:.1f} % false alarms, {found:.1f} % found")
+    return Study("site-calibration", lines, content)
+
+
+def shares_elsewhere(result: Result) -> tuple[float, float]:
+    """Shares of false alarms and of anomalies found, by the threshold of healthy validation
+    images, which are of the site of the training images."""
+    metrics = result["final"].metrics["healthy"]
+    return 1 - metrics.specificity.value, metrics.sensitivity.value
+
+
+def shares_at_site(result: Result) -> tuple[float, float]:
+    """The same by thresholds of half of the healthy test images: the mean over random halves."""
+    labels, scores = result.evaluations.images.labels, result["final"].array
+    healthy, anomalous = scores[labels == NORMAL], scores[labels == ANOMALOUS]
+    rate, generator = result.recipe.false_positive_rate, np.random.default_rng(0)
+    pairs = []
+    for _ in range(HALVINGS):
+        known, new = np.array_split(generator.permutation(healthy), 2)
+        calibration = calibrate(known, known, [rate])
+        flagged = (calibration.flagged(images, rate) for images in (new, anomalous))
+        pairs.append(tuple(float(images.mean()) for images in flagged))
+    alarms, found = zip(*pairs, strict=True)
+    return fmean(alarms), fmean(found)
+
+
+# Command line
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    studies: dict[str, Callable[..., Study]] = {
+        "agreement": study_agreement,
+        "ensembles": study_ensembles,
+        "sharpness": study_sharpness,
+        "site": study_site,
+    }
+    for name, study in studies.items():
+        summary = (study.__doc__ or "").splitlines()[0]
+        command = commands.add_parser(name, help=summary, description=summary)
+        command.add_argument("paths", type=Path, nargs="+", metavar="RESULT.json")
+        command.add_argument("--out", type=Path, default=STUDIES, help="folder of the JSON file")
+        command.set_defaults(study=study, parser=command)
+    commands.choices["ensembles"].add_argument(
+        "--folders", type=int, default=2, help="run folders in an ensemble (default 2)"
+    )
+    commands.choices["sharpness"].add_argument(
+        "--recipe",
+        type=Path,
+        default=Path("recipes/zhanglab.toml"),
+        help="whose data the results are of (default recipes/zhanglab.toml)",
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = vars(parse())
+    study, out, parser = (options.pop(name) for name in ("study", "out", "parser"))
+    try:
+        made: Study = study(**options)
+    except SquidError as error:
+        parser.error(str(error))
+    print("\n".join(made.lines))
+    text = json.dumps({**provenance("cpu"), **made.content}, indent=1)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{made.name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
