@@ -6,7 +6,7 @@ import torch
 
 from squid.convert import from_reference
 from squid.errors import DataError
-from squid.nn.losses import distillation
+from squid.methods.squid.losses import distillation
 from squid.nn.patches import merge
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -81,21 +81,21 @@ def test_every_stage_of_the_way_is_the_authors(method, case):
     with torch.no_grad():
         method.reconstruct(tensor(case["x"]))
         bottleneck, skips = method._encode(tensor(case["x"]))
-        taught, _ = method.teacher(bottleneck, skips)
+        teacher, _ = method.teacher(bottleneck, skips)
     expected = {key.split("/")[-1]: value for key, value in case.items() if "/inter/" in key}
     assert seen.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(seen[name], tensor(value), **CLOSE)
-    torch.testing.assert_close(taught, tensor(case["eval/teacher_recon"]), **CLOSE)
+    torch.testing.assert_close(teacher, tensor(case["eval/teacher_recon"]), **CLOSE)
 
 
 def test_what_is_distilled_and_the_whole_bottleneck_are_the_authors(method, case):
     with torch.no_grad():
         bottleneck, skips = method._encode(tensor(case["x"]))
         features = method.student(method._inpaint(bottleneck), skips)[1]
-        taught = method.teacher(bottleneck, skips)[1]
+        teacher_features = method.teacher(bottleneck, skips)[1]
     expected = tensor(case["eval/dist_loss"])
-    torch.testing.assert_close(distillation(features, taught), expected, **CLOSE)
+    torch.testing.assert_close(distillation(features, teacher_features), expected, **CLOSE)
     whole = merge(bottleneck, method.config.grid)
     torch.testing.assert_close(whole, tensor(case["eval/embedding"]), **CLOSE)
 

@@ -27,7 +27,7 @@ from squid.train.step import Step
 SIZE, BLOCK = 32, 10
 TRAIN, TEST = 64, 24
 BRIGHT = 0.7
-"""Above every normal pixel, yet near mid-gray, which an untrained network draws everywhere."""
+"""Above every normal pixel, yet near mid-gray, which an untrained network outputs everywhere."""
 MOST_STEPS = 200
 """Of a training here."""
 TWO = "two members"
@@ -136,7 +136,7 @@ def fitted(name: str, task: Task) -> Method:
 
 
 def steps(method: Method) -> int:
-    """That training would take; asked of a copy, because `begin` may size a method to its data."""
+    """How many training takes, by a copy, because `begin` may size a method to its data."""
     trial = copy.deepcopy(method)
     trial.begin(TRAIN)
     return sum(s.steps or s.epochs_over(TRAIN) * s.steps_per_epoch(TRAIN) for s in trial.stages())
@@ -367,12 +367,12 @@ def test_a_restored_method_scores_the_same(name: str, method: Method, task: Task
     assert torch.equal(restored.score(task.mixed), method.score(task.mixed))
 
 
-def test_learns_to_tell_a_planted_anomaly(method: Method, task: Task) -> None:
+def test_learns_to_detect_a_planted_anomaly(method: Method, task: Task) -> None:
     scores = method.score(torch.cat((task.normal, task.anomalous)))
     assert auc(scores.numpy(), [0] * TEST + [1] * TEST) > 0.75
 
 
-def test_heatmaps_point_at_the_anomaly(method: Method, task: Task) -> None:
+def test_heatmaps_are_higher_at_the_anomaly(method: Method, task: Task) -> None:
     heatmap = method.heatmap(task.anomalous)
     if heatmap is None:
         pytest.skip("has no map of its own")
@@ -382,12 +382,12 @@ def test_heatmaps_point_at_the_anomaly(method: Method, task: Task) -> None:
 
 
 def test_reconstructions_are_images(method: Method, task: Task) -> None:
-    drawn = method.reconstruct(task.normal)
-    if drawn is None:
-        pytest.skip("draws nothing")
-    assert drawn.shape == task.normal.shape
-    assert drawn.min() >= 0.0
-    assert drawn.max() <= 1.0
+    images = method.reconstruct(task.normal)
+    if images is None:
+        pytest.skip("reconstructs nothing")
+    assert images.shape == task.normal.shape
+    assert images.min() >= 0.0
+    assert images.max() <= 1.0
 
 
 def close(ours: Tensor, theirs: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Several trainings of one method, as one. What every method promises is in the contract."""
+"""Several trainings of one method that score together, beyond what the contract tests."""
 
 from pathlib import Path
 
@@ -67,12 +67,12 @@ def test_scores_are_the_mean_in_units_of_each_members_spread(
     apart = torch.stack([member.score(seen) for member in three.members], 1)  # (n, 3)
     units = (apart - apart.mean(0)) / apart.std(0, correction=0)
     torch.testing.assert_close(three.score(seen), units.mean(1), rtol=1e-3, atol=1e-3)
-    drawn = torch.stack([member.reconstruct(seen) for member in three.members])
-    torch.testing.assert_close(three.reconstruct(seen), drawn.mean(0))
+    reconstructions = torch.stack([member.reconstruct(seen) for member in three.members])
+    torch.testing.assert_close(three.reconstruct(seen), reconstructions.mean(0))
 
 
 def test_heatmaps_are_those_of_its_members(three: Method, images: torch.Tensor) -> None:
-    assert heatmaps.kinds(three) == heatmap.kinds(three.members[0])
+    assert heatmaps.kinds(three) == heatmaps.kinds(three.members[0])
     apart = [heatmaps.heatmap(member, images[:2], "residual") for member in three.members]
     together = heatmaps.heatmap(three, images[:2], "residual")  # (2, 32, 32)
     torch.testing.assert_close(together, torch.stack(apart).mean(0))

@@ -23,18 +23,18 @@ def draw_batch(method, b=4):
 
 
 def test_the_penalty_of_a_linear_critic_is_known():
-    """Its slope is its weight, everywhere; the penalty's slope in the weight is known too."""
+    """Its gradient is its weight, everywhere; the penalty's gradient by the weight is known too."""
     weight = torch.zeros(1, 1, 4, 4).index_fill_(3, torch.tensor(0), 1.5).requires_grad_()
     real, fake = torch.rand(2, 5, 1, 4, 4).unbind()
     penalty = gradient_penalty(
         lambda x: (x * weight).sum((1, 2, 3)), real, fake, torch.rand(5, 1, 1, 1)
     )
     torch.testing.assert_close(penalty, torch.tensor((3.0 - 1.0) ** 2))
-    (slope,) = torch.autograd.grad(penalty, weight)
-    torch.testing.assert_close(slope, 2 * (3.0 - 1.0) * weight.detach() / 3.0)
+    (gradient,) = torch.autograd.grad(penalty, weight)
+    torch.testing.assert_close(gradient, 2 * (3.0 - 1.0) * weight.detach() / 3.0)
 
 
-def test_the_penalty_looks_between_real_and_drawn():
+def test_the_penalty_is_taken_between_real_and_generated():
     real, fake = torch.zeros(2, 1, 4, 4), torch.ones(2, 1, 4, 4)
     mix = torch.tensor([0.25, 1.0])[:, None, None, None]
     penalty = gradient_penalty(lambda x: x.square().sum((1, 2, 3)) / 2, real, fake, mix)
@@ -66,11 +66,11 @@ def test_the_score_adds_pixels_and_features():
     images = torch.rand(3, 1, 32, 32)
     with torch.no_grad():
         plain, both = (small(kappa=kappa).eval() for kappa in (0.0, 2.0))
-        drawn = plain.reconstruct(images)
+        reconstruction = plain.reconstruct(images)
         torch.testing.assert_close(
-            plain.score(images), 4 * (images - drawn).square().mean((1, 2, 3))
+            plain.score(images), 4 * (images - reconstruction).square().mean((1, 2, 3))
         )
-        features = [both.critic.features(2 * x - 1) for x in (images, drawn)]
+        features = [both.critic.features(2 * x - 1) for x in (images, reconstruction)]
         expected = plain.score(images) + 2 * (features[0] - features[1]).square().mean(1)
         torch.testing.assert_close(both.score(images), expected)
 
@@ -84,7 +84,7 @@ def test_published_sizes():
     assert method.generator(code).shape == (2, 1, 64, 64)
 
 
-def test_critic_judges_each_image_alone():
+def test_the_critic_treats_each_image_alone():
     critic = small().critic.train()
     images = torch.rand(3, 1, 32, 32)
     torch.testing.assert_close(critic(images)[1:2], critic(images[1:2]))

@@ -1,4 +1,4 @@
-"""What only Ganomaly has: features that match, and a discriminator that starts anew."""
+"""What only Ganomaly has: matched features, and a discriminator that is initialised again."""
 
 import pytest
 import torch
@@ -21,8 +21,8 @@ def weights(network):
     return [parameter.clone() for parameter in network.parameters()]
 
 
-@pytest.mark.parametrize(("loss", "revived"), [(float("inf"), False), (2e-5, False), (9e-6, True)])
-def test_a_collapsed_discriminator_starts_anew_at_the_end_of_an_epoch(loss, revived):
+@pytest.mark.parametrize(("loss", "again"), [(float("inf"), False), (2e-5, False), (9e-6, True)])
+def test_a_collapsed_discriminator_is_initialised_again_at_the_end_of_an_epoch(loss, again):
     method = small()
     (stage,) = method.stages()
     assert stage.every_epochs == 1
@@ -31,7 +31,7 @@ def test_a_collapsed_discriminator_starts_anew_at_the_end_of_an_epoch(loss, revi
     stage.prepare(())
     after = weights(method.discriminator)
     moved = [not torch.equal(a, b) for a, b in zip(before, after, strict=True)]
-    assert any(moved) == revived
+    assert any(moved) == again
     kernels = torch.cat([p.flatten() for p in after if p.ndim == 4])
     assert abs(kernels.std() - 0.02) < 0.002
 
@@ -48,13 +48,13 @@ def test_the_score_is_the_distance_of_the_two_codes():
     method = small().eval()
     images = draw_batch().images
     with torch.no_grad():
-        drawn = method.reconstruct(images)
-        codes = method.encoder(2 * images - 1), method.second_encoder(2 * drawn - 1)
+        reconstruction = method.reconstruct(images)
+        codes = method.encoder(2 * images - 1), method.second_encoder(2 * reconstruction - 1)
         expected = (codes[0] - codes[1]).square().mean(1)
         torch.testing.assert_close(method.score(images), expected)
 
 
-def test_features_are_matched_not_the_verdict():
+def test_features_are_matched_not_the_logits():
     method = small()
     batch, (stage,) = draw_batch(), method.stages()
     shared = stage.shared(batch, frozenset())

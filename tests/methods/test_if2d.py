@@ -1,12 +1,19 @@
-"""What only IF 2D has: codes of training images, and codes fitted to new ones."""
+"""What only IF 2D has: classes of intensity, the implicit field, and codes fitted to images."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from squid.methods.base import Batch
-from squid.methods.if2d import If2d, If2dConfig
-from squid.nn.intensity import quantise
+from squid.methods.if2d import (
+    Dropout,
+    If2d,
+    If2dConfig,
+    ImplicitField,
+    intensity_centres,
+    positional_encoding,
+    quantise,
+)
 
 SMALL = {"size": 16, "latent": 8, "hidden": 32, "layers": 3, "again": 1, "frequencies": 2}
 SMALL |= {"classes": 4, "points": 64, "fit_points": 100, "fit_steps": 20, "fit_lr": 0.05}
@@ -20,8 +27,68 @@ def tiny(**settings: object) -> If2d:
     return method.eval()
 
 
-def draw(n: int = 3) -> torch.Tensor:
+def random_images(n: int = 3) -> torch.Tensor:
     return torch.rand(n, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+def test_centres_are_the_levels_of_clustered_pixels() -> None:
+    generator = torch.Generator().manual_seed(0)
+    levels = torch.tensor([0.1, 0.4, 0.9])
+    choice = torch.randint(3, (4, 1, 16, 16), generator=generator)
+    noise = 0.02 * torch.randn(choice.shape, generator=generator)
+    images = levels[choice] + noise
+    centres = intensity_centres(iter(images.split(2)), 3)
+    means = torch.stack([images[choice == k].mean() for k in range(3)])
+    torch.testing.assert_close(centres, means, rtol=0, atol=2e-3)
+
+
+def test_more_classes_than_levels_leave_the_last_ones_empty() -> None:
+    images = torch.zeros(1, 1, 4, 4)
+    images[..., 2:] = 1.0
+    centres = intensity_centres([images], 5)
+    assert centres.shape == (5,)
+    assert quantise(images, centres).unique().tolist() == [0, 1]
+
+
+def test_the_majority_of_neighbours_decides() -> None:
+    images = torch.zeros(1, 1, 4, 4)
+    images[..., 2:] = 1.0
+    images[0, 0, 1, 0] = 1.0  # alone among zeros
+    classes = quantise(images, torch.tensor([0.0, 1.0]))[0]
+    assert classes[:, 0].eq(0).all()
+    assert classes[:, 3].eq(1).all()
+
+
+def test_positions_are_encoded_by_doubling_waves() -> None:
+    encoding = positional_encoding(5, 3).view(5, 5, 2, 6)  # row, column, coordinate, wave
+    y, x = -0.5, 1.0  # row 1, column 4
+    frequency = torch.pi * torch.tensor([1.0, 2.0, 4.0])
+    for coordinate, row in zip((y, x), encoding[1, 4], strict=True):
+        waves = frequency * coordinate
+        torch.testing.assert_close(row, torch.cat((waves.sin(), waves.cos())))
+
+
+def test_dropout_keeps_its_share_and_pairs_are_independent() -> None:
+    generator = torch.Generator().manual_seed(0)
+    n = 40_000
+    points, units = (torch.rand(n, 2, 2, generator=generator) for _ in range(2))
+    kept = Dropout(points, units, 0.2)(torch.ones(n, 2, 2), 1)  # (b, points, units)
+    assert set(kept.unique().tolist()) == {0.0, 1.25}
+    share = kept.gt(0).float()
+    assert abs(share.mean() - 0.8) < 0.01
+    # below four times the error of so many draws
+    for other in (share[:, 0, 1], share[:, 1, 0], share[:, 1, 1]):
+        assert abs(torch.corrcoef(torch.stack((share[:, 0, 0], other)))[0, 1]) < 0.02
+
+
+def test_each_image_has_its_own_field() -> None:
+    torch.manual_seed(0)
+    field = ImplicitField(code=3, position=8, hidden=16, layers=4, outputs=5, again=2)
+    codes, positions = torch.randn(2, 3), positional_encoding(4, 2)[None]
+    both = field(codes, positions)
+    assert both.shape == (2, 16, 5)
+    torch.testing.assert_close(both[1:], field(codes[1:], positions))
+    assert not torch.allclose(both[0], both[1])
 
 
 def test_codes_are_one_per_training_image_and_not_needed_later() -> None:
@@ -31,7 +98,7 @@ def test_codes_are_one_per_training_image_and_not_needed_later() -> None:
     fresh = If2d(If2dConfig(**SMALL)).eval()
     fresh.restore(kept)
     with torch.no_grad():
-        torch.testing.assert_close(fresh.score(draw()), method.score(draw()))
+        torch.testing.assert_close(fresh.score(random_images()), method.score(random_images()))
 
 
 def test_codes_are_never_longer_than_one() -> None:
@@ -48,7 +115,7 @@ def test_the_weight_of_lengths_grows_with_the_epochs() -> None:
     method = tiny(batch_size=5)
     codes = torch.ones(2, 8)
     shared = {"codes": codes, "cross_entropy": torch.zeros(())}
-    batch = Batch(draw(2), torch.arange(2), {})
+    batch = Batch(random_images(2), torch.arange(2), {})
     seen = []
     for _ in range(3):
         seen.append(method._code_loss(batch, shared)["length"].item())
@@ -60,7 +127,7 @@ def test_the_weight_of_lengths_grows_with_the_epochs() -> None:
 
 def test_the_fit_explains_an_image_better_than_no_code() -> None:
     """In what the fit minimises; the heatmap's smoothing comes after."""
-    classes = quantise(draw(), tiny().centres).flatten(1)
+    classes = quantise(random_images(), tiny().centres).flatten(1)
     with torch.no_grad():
         fitted, unfitted = (
             F.cross_entropy(method._explain(classes).movedim(-1, 1), classes, reduction="none")
@@ -84,6 +151,6 @@ def test_heatmaps_are_cross_entropies_with_lone_peaks_removed(
 def test_groups_of_images_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     method = tiny()
     with torch.no_grad():
-        together = method.score(draw())
+        together = method.score(random_images())
         monkeypatch.setattr("squid.methods.if2d.FIT_ROWS", 100)
-        torch.testing.assert_close(method.score(draw()), together)
+        torch.testing.assert_close(method.score(random_images()), together)

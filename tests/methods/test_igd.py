@@ -72,14 +72,14 @@ def test_centre_and_width_are_estimated_again_every_ten_epochs():
     assert stage.every_epochs == 10
 
 
-def test_remoteness_grows_from_zero_at_the_centre_and_never_ties():
+def test_the_gaussian_score_grows_from_zero_at_the_centre_and_never_ties():
     method = small()
     direction = torch.ones(6) / 6**0.5
     steps = torch.tensor([0.0, 1.0, 4.5, 5.5], dtype=torch.float64)
     codes = method.centre + steps[:, None] * direction
-    remoteness = method._remoteness(codes)
-    torch.testing.assert_close(remoteness, 1 - torch.exp(-steps.square()), check_dtype=False)
-    assert (remoteness.diff() > 0).all()
+    scores = method._gaussian_score(codes)
+    torch.testing.assert_close(scores, 1 - torch.exp(-steps.square()), check_dtype=False)
+    assert (scores.diff() > 0).all()
 
 
 def test_the_critic_learns_how_much_of_another_image_is_in_it():
@@ -102,8 +102,8 @@ def test_codes_are_mixed_with_those_of_the_flipped_batch():
     batch, (stage,) = draw_batch(), method.stages()
     own = stage.shared(replace(batch, noise={"between": torch.full((4, 1), 2.0)}), frozenset())
     other = stage.shared(replace(batch, noise={"between": torch.zeros(4, 1)}), frozenset())
-    torch.testing.assert_close(own["drawn_between"], own["drawn"])
-    torch.testing.assert_close(other["drawn_between"], other["drawn"].flip(0))
+    torch.testing.assert_close(own["interpolation"], own["reconstruction"])
+    torch.testing.assert_close(other["interpolation"], other["reconstruction"].flip(0))
 
 
 @pytest.mark.parametrize("learns", [False, True])
@@ -119,13 +119,13 @@ def test_the_backbone_learns_only_when_asked(learns):
     assert (gradient is not None) == learns
 
 
-def test_the_score_weighs_error_and_remoteness():
+def test_the_score_weighs_reconstruction_error_and_gaussian():
     method = small().eval()
     images = draw_batch().images
     with torch.no_grad():
         code = method._encode(images)
         error = method._error(images, method.decoder(code))
-        expected = 0.1 * error + 0.9 * method._remoteness(code)
+        expected = 0.1 * error + 0.9 * method._gaussian_score(code)
         torch.testing.assert_close(method.score(images), expected, check_dtype=False)
 
 
@@ -134,6 +134,6 @@ def test_pyramids_fit_the_size(size, blocks):
     with torch.device("meta"):
         method = Igd(IgdConfig(size=size))
     assert len(method.decoder.doublings.levels) == len(method.critic.halvings.levels) == blocks
-    drawn = method.decoder(torch.empty(2, 128, device="meta"))
-    assert drawn.shape == (2, 1, size, size)
-    assert method.critic(drawn).shape == (2,)
+    images = method.decoder(torch.empty(2, 128, device="meta"))
+    assert images.shape == (2, 1, size, size)
+    assert method.critic(images).shape == (2,)

@@ -1,9 +1,28 @@
-"""What only PANDA has: a centre that stays, blocks that move, DN2 without training."""
+"""What only PANDA has: nearest neighbours, a centre that stays, DN2 without training."""
 
+import pytest
 import torch
 
 from squid.methods.base import Batch
-from squid.methods.panda import Panda, PandaConfig
+from squid.methods.panda import Panda, PandaConfig, nearest_squared
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_chunks_find_what_brute_force_finds(chunk: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries, features = (torch.randn(n, 5, generator=generator) for n in (4, 30))
+    every = (queries[:, None] - features).square().sum(-1)
+    found = nearest_squared(queries, features, 3, chunk=chunk)
+    torch.testing.assert_close(found, every.sort().values[:, :3])
+
+
+def test_a_training_feature_has_no_distance_to_itself() -> None:
+    features = 1000.0 + torch.rand(20, 64)  # where products of matrices lose all digits
+    assert nearest_squared(features[:3], features, 1).eq(0).all()
+
+
+def test_fewer_features_than_k_are_all_neighbours() -> None:
+    assert nearest_squared(torch.zeros(2, 3), torch.ones(1, 3), k=2).tolist() == [[3.0], [3.0]]
 
 
 def batches(n: int = 6) -> list[Batch]:

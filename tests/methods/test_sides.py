@@ -45,7 +45,7 @@ def test_three_times_a_power_of_two_can_be_learned(name):
     """One step of each objective changes its weights; images, maps and scores have their shapes."""
     method = make(name, size=48, batch_size=4, **SMALL[name])
     objectives = [o for stage in method.stages() for o in stage.objectives]
-    # Not biases: the critic's last cancel in the difference of its verdicts.
+    # Not biases: the critic's last cancel in the difference of its outputs.
     learned = [p for o in objectives for p in o.parameters if p.ndim > 1]
     before = [p.detach().clone() for p in learned]
     pixels = torch.randint(0, 256, (4, 1, 48, 48), dtype=torch.uint8)
@@ -55,9 +55,9 @@ def test_three_times_a_power_of_two_can_be_learned(name):
     assert all(moved)
     images = pixels / 255
     with torch.no_grad():
-        drawn, scores = method.reconstruct(images), method.score(images)
+        reconstructions, scores = method.reconstruct(images), method.score(images)
         assert method.heatmap(images).shape == (4, 48, 48)
-    assert drawn.shape == images.shape
+    assert reconstructions.shape == images.shape
     assert scores.shape == (4,)
     assert scores.isfinite().all()
 

@@ -14,7 +14,7 @@ from squid.methods import build
 from squid.methods.base import Batch
 from squid.methods.squid import Squid
 from squid.methods.squid.config import SquidConfig
-from squid.nn.losses import distillation
+from squid.methods.squid.losses import distillation
 from squid.train import Engine, Monitor, TrainConfig, train
 
 SMALL = {"size": 32, "width": 4, "depth": 2, "merge_level": 1, "slots": 8, "matrix_slots": 8}

@@ -14,8 +14,8 @@ def features() -> torch.Tensor:
     """(n, p, d), correlated, far from zero."""
     generator = torch.Generator().manual_seed(0)
     mix = torch.randn(3, 4, 4, generator=generator)
-    drawn = torch.randn(50, 3, 4, generator=generator)
-    return torch.einsum("npd,pde->npe", drawn, mix) + 100.0
+    white = torch.randn(50, 3, 4, generator=generator)
+    return torch.einsum("npd,pde->npe", white, mix) + 100.0
 
 
 def test_moments_of_batches_are_those_of_all(features: torch.Tensor) -> None:

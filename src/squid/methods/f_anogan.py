@@ -1,7 +1,8 @@
-"""f-AnoGAN: a Wasserstein GAN of normal images, then an encoder that inverts it (Schlegl et al.,
-MedIA 2019).
+"""f-AnoGAN: fast unsupervised anomaly detection with generative adversarial networks (Schlegl et
+al., Medical Image Analysis 2019, doi:10.1016/j.media.2019.01.010).
 
-An image that the generator cannot draw, by its pixels and by the critic's features, is anomalous.
+A Wasserstein GAN of normal images, then an encoder that inverts its generator. An image is
+anomalous that the generator cannot reproduce, in pixels and in features of the critic.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,11 +49,11 @@ class FAnoganConfig(MethodConfig):
     kappa: float = 1.0
     """Weight of the feature distance, in the encoder's loss and in the score."""
     steps: PositiveInt = 100_000
-    """Of the GAN, counted in updates of the critic."""
+    """Steps of the GAN, counted in updates of the critic."""
     encoder_steps: PositiveInt = 50_000
     batch_size: PositiveInt = 64
     optimizer: OptimizerConfig = OptimizerConfig(lr=1e-4, betas=(0.0, 0.9))
-    """Of the critic and of the generator."""
+    """The optimiser of the critic and of the generator."""
     encoder_optimizer: OptimizerConfig = OptimizerConfig(lr=5e-5, betas=(0.0, 0.9))
     """The authors' RMSProp, which averages squares with 0.9 from one on, as Adam without momentum.
     torch's averages from zero on: its first step already saturates the code's tanh."""
@@ -72,8 +73,9 @@ class Generator(nn.Module):
         return torch.tanh(self.leave(self.doublings(self.enter(code), statistics)))
 
 
-class Judge(nn.Module):
-    """An image in [-1, 1] -> (b, outputs); the critic, and, batch-normalised, the encoder."""
+class Critic(nn.Module):
+    """Images (b, 1, h, w) in [-1, 1] -> (b, outputs). With one output it is the GAN's critic; the
+    encoder has the same network with a code as output, and batch normalisation."""
 
     def __init__(self, config: FAnoganConfig, outputs: int, norm: Norm) -> None:
         super().__init__()
@@ -86,13 +88,14 @@ class Judge(nn.Module):
         return at_least_float32(self.head(self.features(images)))
 
     def features(self, images: Tensor) -> Tensor:
-        """(b, c * h * w): what the head sees."""
+        """(b, c * h * w), the inputs of the head."""
         maps: Tensor = self.halvings(self.enter(images))
         return maps.flatten(1)
 
 
 class FAnogan(Method):
-    """Generator and critic in the first stage, the encoder in the second."""
+    """Generator and critic are trained in the first stage, the encoder in the second. Score: mean
+    squared error of the reconstruction, in pixels and in the critic's features."""
 
     Config: ClassVar[type[MethodConfig]] = FAnoganConfig
     title = "f-AnoGAN"
@@ -103,14 +106,14 @@ class FAnogan(Method):
         super().__init__()
         self.config = config
         self.generator = Generator(config)
-        self.critic = Judge(config, 1, "layer")
-        self.encoder = Judge(config, config.code, "batch")
+        self.critic = Critic(config, 1, "layer")
+        self.encoder = Critic(config, config.code, "batch")
 
     # ---------------------------------------------------------------- training
 
     def noise(self, b: int) -> Mapping[str, NoiseSpec]:
         """A code for each update of critic and generator; `mix` places the penalised image between
-        a real and a drawn one."""
+        a real and a generated one."""
         return {
             "critic.code": NoiseSpec((b, self.config.code), "normal"),
             "generator.code": NoiseSpec((b, self.config.code), "normal"),
@@ -124,7 +127,7 @@ class FAnogan(Method):
             parameters=list(self.critic.parameters()),
             loss=self._critic_loss,
             optimizer=config.optimizer,
-            compilable=False,
+            compilable=False,  # torch.compile has no double backward
         )
         generator = Objective(
             name="generator",
@@ -176,7 +179,7 @@ class FAnogan(Method):
         return pixels + self.config.kappa * features
 
     def reconstruct(self, images: Tensor) -> Tensor:
-        return to_unit(self._redraw(to_signed(images)))
+        return to_unit(self._reconstruct_signed(to_signed(images)))
 
     def heatmap(self, images: Tensor) -> Tensor:
         return (images - self.reconstruct(images)).abs().squeeze(1)
@@ -184,23 +187,24 @@ class FAnogan(Method):
     def _distances(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """(b,) each: mean squares of the differences in pixels, and in the critic's features."""
         real = to_signed(images)
-        drawn = self._redraw(real)
-        pixels = (real - at_least_float32(drawn)).square().mean((1, 2, 3))
-        difference = self.critic.features(real) - self.critic.features(drawn)
+        fake = self._reconstruct_signed(real)
+        pixels = (real - at_least_float32(fake)).square().mean((1, 2, 3))
+        difference = self.critic.features(real) - self.critic.features(fake)
         return pixels, at_least_float32(difference).square().mean(1)
 
-    def _redraw(self, images: Tensor) -> Tensor:
-        """The generator is done learning here, in training too: its statistics stay as they are."""
-        drawn: Tensor = self.generator(torch.tanh(self.encoder(images)), "running")
-        return drawn
+    def _reconstruct_signed(self, signed: Tensor) -> Tensor:
+        """The generator has been trained before: its tracked statistics serve in training mode,
+        too, and stay as they are."""
+        reconstruction: Tensor = self.generator(torch.tanh(self.encoder(signed)), "running")
+        return reconstruction
 
 
 def gradient_penalty(
     critic: Callable[[Tensor], Tensor], real: Tensor, fake: Tensor, mix: Tensor
 ) -> Tensor:
-    """Mean (||slope|| - 1)^2 of the critic, between real and drawn images."""
+    """Mean (||gradient|| - 1)^2 of the critic, at images between real and generated ones."""
     between = torch.lerp(real, fake.to(real.dtype), mix).detach().requires_grad_()
-    (slope,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
-    steepness = torch.linalg.vector_norm(at_least_float32(slope), dim=(1, 2, 3))
-    penalty: Tensor = (steepness - 1).square().mean()
+    (gradient,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
+    norms = torch.linalg.vector_norm(at_least_float32(gradient), dim=(1, 2, 3))  # (b,)
+    penalty: Tensor = (norms - 1).square().mean()
     return penalty

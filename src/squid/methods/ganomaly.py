@@ -1,5 +1,8 @@
-"""Ganomaly: an image whose reconstruction encodes differently is anomalous (Akcay et al.,
-ACCV 2018)."""
+"""Ganomaly: semi-supervised anomaly detection via adversarial training (Akcay et al., ACCV 2018,
+arXiv:1805.06725).
+
+An image is anomalous whose reconstruction encodes to another code than the image itself.
+"""
 
 from collections.abc import Iterable
 from typing import ClassVar, Literal
@@ -21,7 +24,7 @@ from squid.methods.base import (
 from squid.nn.autoencoder import to_signed, to_unit
 from squid.nn.conv import Statistics, at_least_float32
 from squid.nn.dcgan import DcganDecoder, DcganEncoder, initialise
-from squid.nn.losses import real_or_fake
+from squid.nn.discriminator import real_or_fake
 from squid.nn.pyramid import Side
 from squid.nn.ranks import ALONE, Ranks
 
@@ -39,19 +42,20 @@ class GanomalyConfig(MethodConfig):
     reconstruction_weight: float = 50.0
     code_weight: float = 1.0
     collapsed: float = 1e-5
-    """The discriminator starts anew when an epoch leaves it with a smaller loss; the authors look
-    after each step."""
+    """The discriminator is initialised again when an epoch ends with a smaller loss of it; the
+    authors look after each step."""
     epochs: PositiveInt = 200
     batch_size: PositiveInt = 64
     optimizer: OptimizerConfig = OptimizerConfig(lr=2e-4, betas=(0.5, 0.999))
-    """Of the generator and of the discriminator."""
+    """The optimiser of the generator and of the discriminator."""
     score_statistics: Literal["running", "image"] = "running"
-    """How scoring normalises: by the tracked statistics, or by each image alone. The authors', of
-    the test batch, would make a score depend on the other images."""
+    """How scoring normalises: by the tracked statistics, or by each image alone. The authors'
+    choice, statistics of the test batch, makes a score depend on the other images."""
 
 
 class Ganomaly(Method):
-    """Encoder, decoder and a second encoder; a discriminator whose features must match."""
+    """Encoder, decoder and a second encoder, trained with a discriminator whose features of image
+    and reconstruction must match. Score: distance of the two codes."""
 
     Config: ClassVar[type[MethodConfig]] = GanomalyConfig
     title = "Ganomaly"
@@ -93,7 +97,7 @@ class Ganomaly(Method):
                 batch_size=self.config.batch_size,
                 epochs=self.config.epochs,
                 shared=self._shared,
-                prepare=self._revive_discriminator,
+                prepare=self._reinitialise_collapsed,
                 every_epochs=1,
             ),
         )
@@ -105,8 +109,8 @@ class Ganomaly(Method):
 
     def _generator_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         config, real, fake = self.config, shared["real"], shared["fake"]
-        wanted = self.discriminator.features(real).detach()
-        adversarial = F.mse_loss(self.discriminator.features(fake), wanted)
+        target = self.discriminator.features(real).detach()
+        adversarial = F.mse_loss(self.discriminator.features(fake), target)
         code = F.mse_loss(shared["second_code"], shared["code"])
         return {
             "adversarial": config.adversarial_weight * adversarial,
@@ -121,8 +125,8 @@ class Ganomaly(Method):
         self.discriminator_loss.copy_(loss.detach())
         return {"discriminator": loss}
 
-    def _revive_discriminator(self, batches: Iterable[Batch]) -> None:
-        """From the same new weights each time, so that all ranks agree."""
+    def _reinitialise_collapsed(self, batches: Iterable[Batch]) -> None:
+        """To the same new weights each time, so that all ranks agree."""
         if self.ranks.mean(self.discriminator_loss) < self.config.collapsed:
             initialise(self.discriminator, torch.Generator().manual_seed(0))
 

@@ -1,5 +1,9 @@
-"""IGD, global branch: codes of normal images gather in a Gaussian, between them a critic watches
-(Chen et al., AAAI 2022)."""
+"""IGD: deep one-class classification via interpolated Gaussian descriptor (Chen et al., AAAI 2022,
+arXiv:2101.10043), its global branch.
+
+Codes of normal images are pulled towards the centre of a Gaussian. A critic predicts how two codes
+were interpolated from the image decoded between them, and the decoder learns to leave no trace.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Literal
@@ -43,18 +47,21 @@ class IgdConfig(MethodConfig):
     """Channels at the finest level; they double up to eight times as many."""
     code: PositiveInt = 128
     structure_share: float = 0.85
-    """Of structural dissimilarity in the reconstruction error; the rest is absolute difference."""
+    """Share of structural dissimilarity in the reconstruction error; the rest is absolute
+    difference."""
     window: PositiveInt = 11
     """Side of the window of structural similarity."""
     critic_weight: float = 0.1
     blend: float = 0.2
-    """Share of the image in what the critic should take for a pure reconstruction."""
+    """Share of the image in a blend with its reconstruction, for which the critic learns to predict
+    zero."""
     least_centre: PositiveFloat = 0.1
-    """No entry of the centre is nearer to zero, where it would be reached trivially."""
+    """Smallest absolute value of the centre's entries: zero would be reached trivially."""
     centre_epochs: PositiveInt = 10
-    """Between estimates of centre and width."""
+    """Epochs between estimates of centre and width."""
     score_share: float = 0.1
-    """Of the reconstruction error in the score; the rest is how far the code is from the centre."""
+    """Share of the reconstruction error in the score; the rest is how far the code is from the
+    centre."""
     epochs: PositiveInt = 256
     batch_size: PositiveInt = 16
     generator: OptimizerConfig = OptimizerConfig(
@@ -81,7 +88,7 @@ class CodeDecoder(nn.Module):
 
 
 class Critic(nn.Module):
-    """An image -> (b,): how much of another image it guesses in it."""
+    """Images (b, 1, h, w) -> (b,), the predicted coefficient of an interpolation of two codes."""
 
     def __init__(self, config: IgdConfig) -> None:
         super().__init__()
@@ -94,12 +101,13 @@ class Critic(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.leave(self.halvings(self.enter(images)))
-        guess: Tensor = self.head(x.flatten(1))
-        return at_least_float32(guess).squeeze(1)
+        coefficient: Tensor = self.head(x.flatten(1))
+        return at_least_float32(coefficient).squeeze(1)
 
 
 class Igd(Method):
-    """A frozen backbone, a linear code, a decoder; a critic of images decoded between two codes."""
+    """A frozen backbone, a linear code, a decoder; a critic of images decoded between two codes.
+    Score: reconstruction error, and one minus the Gaussian at the code."""
 
     Config: ClassVar[type[MethodConfig]] = IgdConfig
     title = "IGD"
@@ -126,7 +134,7 @@ class Igd(Method):
     # ---------------------------------------------------------------- training
 
     def noise(self, b: int) -> Mapping[str, NoiseSpec]:
-        """Where between two codes, up to half-way, the critic is asked."""
+        """Twice the coefficient of an interpolation, which is at most a half."""
         return {"between": NoiseSpec((b, 1), "uniform")}
 
     def stages(self) -> tuple[Stage, ...]:
@@ -157,7 +165,7 @@ class Igd(Method):
         )
 
     def _estimate_gaussian(self, batches: Iterable[Batch]) -> None:
-        """Centre of all codes; the width is the mean over batches, each at least one."""
+        """The centre of all codes; the width is the mean over batches, each at least one."""
         codes = [self._encode(batch.images) for batch in batches]
         centre = torch.cat(codes).mean(0)
         pushed = torch.where(centre < 0, -1.0, 1.0) * self.config.least_centre
@@ -169,36 +177,40 @@ class Igd(Method):
         code = self._encode(batch.images)
         between = 0.5 * batch.noise["between"]  # (b, 1)
         mixed = between * code + (1 - between) * code.flip(0)
-        drawn, drawn_between = self.decoder(code), self.decoder(mixed)
-        return {"code": code, "between": between, "drawn": drawn, "drawn_between": drawn_between}
+        return {
+            "code": code,
+            "between": between,
+            "reconstruction": self.decoder(code),
+            "interpolation": self.decoder(mixed),
+        }
 
     def _generator_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
-        guess = self.critic(shared["drawn_between"])
+        predicted = self.critic(shared["interpolation"])
         return {
-            "reconstruction": self._error(batch.images, shared["drawn"]).mean(),
-            "gaussian": self._remoteness(shared["code"]).mean(),
-            "critic": self.config.critic_weight * guess.square().mean(),
+            "reconstruction": self._error(batch.images, shared["reconstruction"]).mean(),
+            "gaussian": self._gaussian_score(shared["code"]).mean(),
+            "critic": self.config.critic_weight * predicted.square().mean(),
         }
 
     def _critic_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
-        guess = self.critic(shared["drawn_between"].detach())
-        drawn = shared["drawn"].detach()
-        real = self.critic(torch.lerp(drawn, batch.images, self.config.blend))
-        interpolation = (guess - shared["between"].squeeze(1)).square().mean()
+        predicted = self.critic(shared["interpolation"].detach())
+        reconstruction = shared["reconstruction"].detach()
+        real = self.critic(torch.lerp(reconstruction, batch.images, self.config.blend))
+        interpolation = (predicted - shared["between"].squeeze(1)).square().mean()
         return {"interpolation": interpolation, "real": real.square().mean()}
 
     # ----------------------------------------------------------------- scoring
 
     def score(self, images: Tensor) -> Tensor:
-        """In float64: far from the centre, remoteness differs from one by very little."""
+        """In float64: far from the centre, the Gaussian score differs from one by very little."""
         code = self._encode(images)
         error = self._error(images, self.decoder(code)).double()
         share = self.config.score_share
-        return share * error + (1 - share) * self._remoteness(code.double())
+        return share * error + (1 - share) * self._gaussian_score(code.double())
 
     def reconstruct(self, images: Tensor) -> Tensor:
-        drawn: Tensor = self.decoder(self._encode(images))
-        return drawn.clamp(0, 1)
+        reconstruction: Tensor = self.decoder(self._encode(images))
+        return reconstruction.clamp(0, 1)
 
     def heatmap(self, images: Tensor) -> Tensor:
         return (images - self.reconstruct(images)).abs().squeeze(1)
@@ -209,14 +221,14 @@ class Igd(Method):
             features = pooled(self.backbone(images)[-1])
         return at_least_float32(self.linear(features))
 
-    def _error(self, images: Tensor, drawn: Tensor) -> Tensor:
+    def _error(self, images: Tensor, reconstruction: Tensor) -> Tensor:
         """(b,): structural dissimilarity and absolute differences."""
-        structure = 1 - ms_ssim(images, drawn, window=self.config.window)
-        difference = (images - drawn).abs().mean((1, 2, 3))
+        structure = 1 - ms_ssim(images, reconstruction, window=self.config.window)
+        difference = (images - reconstruction).abs().mean((1, 2, 3))
         share = self.config.structure_share
         return share * structure + (1 - share) * difference
 
-    def _remoteness(self, code: Tensor) -> Tensor:
+    def _gaussian_score(self, code: Tensor) -> Tensor:
         """(b,) in [0, 1]: one minus the Gaussian at the code."""
         return -torch.expm1(-self._distance(code) / self.variance)
 

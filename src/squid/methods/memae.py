@@ -1,13 +1,22 @@
-"""MemAE: memorising normality to detect anomaly (Gong et al., ICCV 2019)."""
+"""MemAE: memorizing normality to detect anomaly (Gong et al., ICCV 2019, arXiv:1904.02639).
 
+An auto-encoder whose decoder gets nothing but slots of a learned memory, so that it can reconstruct
+normal patterns only.
+"""
+
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
+import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor, nn
 
 from squid.methods.base import Batch, MethodConfig, OptimizerConfig, Shared
 from squid.methods.reconstruction import Count, ReconstructionConfig, ReconstructionMethod
-from squid.nn.autoencoder import MemoryAutoEncoder, mean_entropy, to_signed
+from squid.nn.autoencoder import doublings, halvings, to_signed
+from squid.nn.conv import at_least_float32
+from squid.nn.memory import TINY, hard_shrink
 
 
 class MemorySettings(ReconstructionConfig):
@@ -29,8 +38,61 @@ class MemAEConfig(MemorySettings):
     name: Literal["memae"] = "memae"
 
 
+class MemoryAutoEncoder(nn.Module):
+    """Each cell of the bottleneck is replaced by a weighted sum of slots before it is decoded."""
+
+    def __init__(self, channels: Sequence[int], *, slots: int, threshold: float) -> None:
+        super().__init__()
+        self.threshold = threshold
+        self.encoder = halvings(channels, kernel=3, slope=0.2)
+        bound = channels[-1] ** -0.5
+        self.slots = nn.Parameter(torch.empty(slots, channels[-1]).uniform_(-bound, bound))
+        self.decoder = doublings(channels, kernel=3, slope=0.2)
+
+    def forward(self, signed: Tensor) -> tuple[Tensor, Tensor]:
+        """(b, 1, h, w) -> the reconstruction (b, 1, h, w), and the weights of the slots
+        (b, cells, n)."""
+        bottleneck = self.encoder(signed)  # (b, d, h, w)
+        tokens = rearrange(bottleneck, "b d h w -> b (h w) d")
+        with torch.autocast(tokens.device.type, enabled=False):  # ranking slots needs precision
+            slots = at_least_float32(self.slots)  # (n, d)
+            similarity = torch.einsum("btd,nd->btn", at_least_float32(tokens), slots)
+            weights = shrink_to_some(similarity, self.threshold)
+            found = (weights @ slots).to(bottleneck.dtype)  # (b, t, d)
+        found = rearrange(found, "b (h w) d -> b d h w", h=bottleneck.shape[2])
+        return self.decoder(found), weights
+
+
+def memory_network(config: MemorySettings) -> MemoryAutoEncoder:
+    return MemoryAutoEncoder(config.channels, slots=config.slots, threshold=config.threshold)
+
+
+def shrink_to_some(similarity: Tensor, threshold: float) -> Tensor:
+    """MemAE's sparse weights: the softmax where it is above the threshold, summing to one.
+
+    The most similar slot always stays: a threshold above every weight would leave none.
+    """
+    soft = similarity.softmax(-1)
+    best = soft.amax(-1, keepdim=True)
+    return F.normalize(torch.where(soft < best, hard_shrink(soft, threshold), soft), p=1, dim=-1)
+
+
+def memory_loss(network: nn.Module, signed: Tensor, entropy_weight: float) -> dict[str, Tensor]:
+    """The squared error, and the entropy of the weights, which makes reads sparse."""
+    reconstruction, weights = network(signed)
+    return {
+        "error": F.mse_loss(reconstruction, signed),
+        "entropy": entropy_weight * mean_entropy(weights),
+    }
+
+
+def mean_entropy(weights: Tensor) -> Tensor:
+    """The mean entropy of rows (..., n) that sum to one."""
+    return -(weights * (weights + TINY).log()).sum(-1).mean()
+
+
 class MemAE(ReconstructionMethod):
-    """An auto-encoder whose decoder sees only what a memory of normal patterns holds."""
+    """Score: mean squared error of the reconstruction."""
 
     Config: ClassVar[type[MethodConfig]] = MemAEConfig
     title = "MemAE"
@@ -44,19 +106,6 @@ class MemAE(ReconstructionMethod):
     def loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         return memory_loss(self.network, to_signed(batch.images), self.config.entropy_weight)
 
-    def redraw(self, images: Tensor) -> Tensor:
-        drawing: Tensor = self.network(to_signed(images))[0]
-        return drawing
-
-
-def memory_network(config: MemorySettings) -> MemoryAutoEncoder:
-    return MemoryAutoEncoder(config.channels, slots=config.slots, threshold=config.threshold)
-
-
-def memory_loss(network: nn.Module, signed: Tensor, entropy_weight: float) -> dict[str, Tensor]:
-    """The squared error, and the entropy of the weights, which makes reads sparse."""
-    drawing, weights = network(signed)
-    return {
-        "error": F.mse_loss(drawing, signed),
-        "entropy": entropy_weight * mean_entropy(weights),
-    }
+    def reconstruct_signed(self, images: Tensor) -> Tensor:
+        reconstruction: Tensor = self.network(to_signed(images))[0]
+        return reconstruction

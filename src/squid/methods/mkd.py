@@ -1,5 +1,9 @@
-"""M-KD, multiresolution knowledge distillation: a small cloner learns on normal images what a
-pretrained teacher sees, and fails elsewhere (Salehi et al., CVPR 2021)."""
+"""M-KD: multiresolution knowledge distillation for anomaly detection (Salehi et al., CVPR 2021,
+arXiv:2011.11108).
+
+A small cloner learns to reproduce, on normal images, the features of a pretrained teacher; on
+anomalies the two disagree.
+"""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -31,21 +35,60 @@ class MkdConfig(MethodConfig):
     normalize: bool = False
     """Whether the teacher's images are shifted and scaled as for ImageNet."""
     width: int = 16
-    """Channels of the cloner's layers, except those that answer to the teacher's."""
+    """Channels of the cloner's layers, except the last of a block, which has the teacher's."""
     train_blocks: tuple[int, ...] = (2, 3, 4, 5)
     """Blocks whose outputs are distilled."""
     score_blocks: tuple[int, ...] = (3, 4, 5)
     distance_weight: float = 0.01
-    """Of the squared distance beside the cosine; the authors take 0.5 for MVTec."""
+    """Weight of the squared distance relative to the cosine; the authors take 0.5 for MVTec."""
     sigma: float = 4.0
-    """Of the heatmap's smoothing, in pixels."""
+    """Standard deviation of the heatmap's smoothing, in pixels."""
     epochs: int = 200
     batch_size: int = 64
     optimizer: OptimizerConfig = OptimizerConfig(lr=1e-3)
 
 
+class Cloner(nn.Module):
+    """VGG16's shape with few channels, but with the teacher's at the end of each block but the
+    first."""
+
+    def __init__(self, width: int, channels: Sequence[int]) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList()
+        inputs = 3
+        for i, layers in enumerate(VGG16_WIDTHS[: len(channels)]):
+            last = channels[i] if i else width
+            self.blocks.append(_cloner_block(inputs, [width] * (len(layers) - 1), last))
+            inputs = last
+
+    def forward(self, images: Tensor, blocks: int) -> list[Tensor]:
+        """(b, 1, h, w) -> the pooled map of each of the first `blocks` blocks."""
+        x = images.expand(-1, 3, -1, -1)
+        maps: list[Tensor] = []
+        for block in self.blocks[:blocks]:
+            x = block(x)
+            maps.append(x)
+        return maps
+
+
+def _cloner_block(inputs: int, hidden: Sequence[int], last: int) -> nn.Sequential:
+    """No batch normalisation before the pooling: the teacher's outputs are not normalised."""
+    layers: list[nn.Module] = []
+    for width in hidden:
+        layers += [_convolution(inputs, width), BatchNorm(width), nn.ReLU()]
+        inputs = width
+    return nn.Sequential(*layers, _convolution(inputs, last), nn.ReLU(), nn.MaxPool2d(2))
+
+
+def _convolution(inputs: int, outputs: int) -> nn.Conv2d:
+    layer = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+    nn.init.xavier_normal_(layer.weight)
+    return layer
+
+
 class Mkd(Method):
-    """Score: disagreement of cloner and teacher; heatmap: its gradient at each pixel."""
+    """Score: distance of the cloner's features from the teacher's; heatmap: its gradient at each
+    pixel."""
 
     Config: ClassVar[type[MethodConfig]] = MkdConfig
     title = "M-KD"
@@ -81,23 +124,23 @@ class Mkd(Method):
         )
 
     def _loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
-        directions, distances = self._disagree(batch.images, self.config.train_blocks)
+        directions, distances = self._differences(batch.images, self.config.train_blocks)
         return {"direction": directions.mean(), "distance": distances.mean()}
 
-    def _disagree(self, images: Tensor, blocks: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def _differences(self, images: Tensor, blocks: Sequence[int]) -> tuple[Tensor, Tensor]:
         """(b,), (b,): one minus the cosine of whole maps, and the weighted mean squared distance,
         each summed over blocks."""
         depth = max(blocks)
-        taught, cloned = self.teacher(images, depth), self.cloner(images, depth)
-        pairs = [(_flat(taught[block - 1]), _flat(cloned[block - 1])) for block in blocks]
-        directions = torch.stack([1 - F.cosine_similarity(ours, theirs) for theirs, ours in pairs])
-        distances = torch.stack([(ours - theirs).square().mean(1) for theirs, ours in pairs])
+        teacher, cloner = self.teacher(images, depth), self.cloner(images, depth)
+        pairs = [(_flat(cloner[block - 1]), _flat(teacher[block - 1])) for block in blocks]
+        directions = torch.stack([1 - F.cosine_similarity(ours, theirs) for ours, theirs in pairs])
+        distances = torch.stack([(ours - theirs).square().mean(1) for ours, theirs in pairs])
         return directions.sum(0), self.config.distance_weight * distances.sum(0)
 
     # ----------------------------------------------------------------- scoring
 
     def score(self, images: Tensor) -> Tensor:
-        directions, distances = self._disagree(images, self.config.score_blocks)
+        directions, distances = self._differences(images, self.config.score_blocks)
         return directions + distances
 
     def heatmap(self, images: Tensor) -> Tensor:
@@ -107,43 +150,6 @@ class Mkd(Method):
         return gaussian_blur(gradient.abs().sum(1), self.config.sigma)
 
 
-class Cloner(nn.Module):
-    """VGG16's shape with few channels, but with the teacher's at the end of each block but the
-    first."""
-
-    def __init__(self, width: int, channels: Sequence[int]) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList()
-        inputs = 3
-        for i, layers in enumerate(VGG16_WIDTHS[: len(channels)]):
-            last = channels[i] if i else width
-            self.blocks.append(_cloner_block(inputs, [width] * (len(layers) - 1), last))
-            inputs = last
-
-    def forward(self, images: Tensor, blocks: int) -> list[Tensor]:
-        """(b, 1, h, w) -> the pooled map of each of the first `blocks` blocks."""
-        x = images.expand(-1, 3, -1, -1)
-        maps: list[Tensor] = []
-        for block in self.blocks[:blocks]:
-            x = block(x)
-            maps.append(x)
-        return maps
-
-
 def _flat(maps: Tensor) -> Tensor:
+    """(b, c, h, w) -> (b, c * h * w)."""
     return at_least_float32(maps).flatten(1)
-
-
-def _cloner_block(inputs: int, hidden: Sequence[int], last: int) -> nn.Sequential:
-    """No batch normalisation before the pooling: the teacher's outputs are not normalised."""
-    layers: list[nn.Module] = []
-    for width in hidden:
-        layers += [_convolution(inputs, width), BatchNorm(width), nn.ReLU()]
-        inputs = width
-    return nn.Sequential(*layers, _convolution(inputs, last), nn.ReLU(), nn.MaxPool2d(2))
-
-
-def _convolution(inputs: int, outputs: int) -> nn.Conv2d:
-    layer = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
-    nn.init.xavier_normal_(layer.weight)
-    return layer

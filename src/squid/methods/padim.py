@@ -1,5 +1,8 @@
-"""PaDiM: a Gaussian of pretrained features at every place of the image
-(Defard et al., ICPR 2020)."""
+"""PaDiM: patch distribution modeling for anomaly detection and localization (Defard et al., ICPR
+2020, arXiv:2011.08785).
+
+A Gaussian of pretrained features at every location of the image, fitted in closed form.
+"""
 
 from collections.abc import Iterable
 from typing import Annotated, ClassVar, Literal
@@ -23,22 +26,22 @@ class PadimConfig(MethodConfig):
     name: Literal["padim"] = "padim"
     backbone: BackboneConfig = BackboneConfig()
     blocks: tuple[int, ...] = (2, 3, 4)
-    """Blocks whose outputs are put together, on the grid of the first of them."""
+    """Blocks whose outputs are concatenated, on the grid of the first of them."""
     keep: Annotated[int, Field(ge=1)] = 100
-    """Channels kept, at random."""
+    """Number of channels kept, chosen at random."""
     seed: int | None = None
-    """Of the choice of channels; the training's when left out, so that seeds differ."""
+    """Seed of the choice of channels; the training's when left out, so that trainings differ."""
     ridge: float = 0.01
     """Added to the variances."""
     sigma: float = 4.0
-    """Of the map's smoothing, in pixels."""
+    """Standard deviation of the map's smoothing, in pixels."""
     image_score: Literal["max", "top_percent"] = "max"
     """`max` of the map (published), or the mean of its highest 1 %, less driven by markers and
     borders."""
 
 
 class Padim(Method):
-    """Score: the largest Mahalanobis distance of any place. Fitted in closed form."""
+    """Score: the largest Mahalanobis distance of any location."""
 
     Config: ClassVar[type[MethodConfig]] = PadimConfig
     title = "PaDiM"
@@ -74,7 +77,7 @@ class Padim(Method):
         self.gaussian.fit(moments.mean(), covariance)
 
     def _embed(self, images: Tensor) -> tuple[Tensor, int]:
-        """(b, p, d) features at every place, and the height of their grid."""
+        """(b, p, d) features at every location, and the height of their grid."""
         maps = self.backbone(images, max(self.config.blocks))
         chosen = [maps[block - 1] for block in self.config.blocks]
         grid = chosen[0].shape[-2:]
@@ -92,7 +95,7 @@ class Padim(Method):
         return gaussian_blur(maps, self.config.sigma)
 
     def score(self, images: Tensor) -> Tensor:
-        places = self.heatmap(images).flatten(1)
+        pixels = self.heatmap(images).flatten(1)  # (b, h w)
         if self.config.image_score == "max":
-            return places.amax(1)
-        return places.topk(max(1, places.shape[1] // 100)).values.mean(1)
+            return pixels.amax(1)
+        return pixels.topk(max(1, pixels.shape[1] // 100)).values.mean(1)

@@ -1,5 +1,9 @@
-"""PANDA: pretrained features made compact around their centre, and the distance to the nearest
-features of normal images (Reiss et al., CVPR 2021)."""
+"""PANDA: adapting pretrained features for anomaly detection and segmentation (Reiss et al., CVPR
+2021, arXiv:2010.05903).
+
+Pretrained features of normal images are fine-tuned to be compact around their centre; the score is
+the distance to the nearest of them.
+"""
 
 from collections.abc import Iterable
 from typing import Annotated, ClassVar, Literal
@@ -19,7 +23,9 @@ from squid.methods.base import (
 )
 from squid.nn.backbone import BackboneConfig, build_backbone, pooled
 from squid.nn.conv import at_least_float32
-from squid.nn.neighbours import nearest_squared
+
+EXACT = "donot_use_mm_for_euclid_dist"
+"""A mode of `torch.cdist`: from a product of matrices, small distances lose all their digits."""
 
 
 class PandaConfig(MethodConfig):
@@ -30,13 +36,33 @@ class PandaConfig(MethodConfig):
     frozen_blocks: Annotated[int, Field(ge=0)] = 3
     """The first blocks of the backbone keep their weights, the others are fine-tuned."""
     k: Annotated[int, Field(ge=1)] = 2
-    """Neighbours."""
+    """Nearest neighbours that the score sums over."""
     epochs: Annotated[int, Field(ge=0)] = 15
     """0 leaves the features as they are: the method DN2."""
     batch_size: int = 32
     optimizer: OptimizerConfig = OptimizerConfig(
         kind="sgd", lr=1e-2, momentum=0.9, weight_decay=5e-5, clip=1e-3
     )
+
+
+def nearest_squared(queries: Tensor, features: Tensor, k: int, chunk: int = 8192) -> Tensor:
+    """(b, d), (n, d) -> (b, k): squared distances to the `k` nearest features, nearest first.
+
+    Features are compared in chunks, so that memory does not grow with their number.
+    """
+    best = queries.new_empty(queries.shape[0], 0)  # an exported batch has no len()
+    for rows in torch.split(features, chunk):
+        best = torch.cat((best, _distances(queries, rows)), 1)
+        best = best.topk(min(k, best.shape[1]), largest=False).values  # (b, k)
+    return best.square()
+
+
+def _distances(queries: Tensor, rows: Tensor) -> Tensor:
+    """(b, d), (n, d) -> (b, n)."""
+    if torch.onnx.is_in_onnx_export():  # ONNX has no operator for cdist
+        norms: Tensor = torch.linalg.vector_norm(queries[:, None] - rows, dim=-1)
+        return norms
+    return torch.cdist(queries, rows, compute_mode=EXACT)
 
 
 class Panda(Method):
@@ -48,14 +74,14 @@ class Panda(Method):
     training_only = ("centre",)
 
     centre: Tensor
-    bank: Tensor
+    training_features: Tensor
 
     def __init__(self, config: PandaConfig) -> None:
         super().__init__()
         self.config = config
         self.backbone = build_backbone(config.backbone)
         self.register_buffer("centre", torch.zeros(self.backbone.channels[-1]))
-        self.register_buffer("bank", torch.empty(0))
+        self.register_buffer("training_features", torch.empty(0))
 
     # ---------------------------------------------------------------- training
 
@@ -91,7 +117,7 @@ class Panda(Method):
         return {"compactness": (features - self.centre).square().mean()}
 
     def finalize(self, batches: Iterable[Batch]) -> None:
-        self.bank = self._features(batches)
+        self.training_features = self._features(batches)
 
     def _features(self, batches: Iterable[Batch]) -> Tensor:
         return torch.cat([self._embed(batch.images) for batch in batches])  # (n, d)
@@ -99,7 +125,8 @@ class Panda(Method):
     # ----------------------------------------------------------------- scoring
 
     def score(self, images: Tensor) -> Tensor:
-        return nearest_squared(self._embed(images), self.bank, self.config.k).sum(1)
+        nearest = nearest_squared(self._embed(images), self.training_features, self.config.k)
+        return nearest.sum(1)
 
     def _embed(self, images: Tensor) -> Tensor:
         return pooled(self.backbone(images)[-1])

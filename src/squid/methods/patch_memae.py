@@ -1,4 +1,5 @@
-"""Patch-MemAE (SQUID, appendix): one MemAE for each position of a patch, evaluated together."""
+"""Patch-MemAE: one MemAE for each position of a patch (SQUID, Xiang et al., CVPR 2023, appendix,
+arXiv:2111.13495)."""
 
 from typing import ClassVar, Literal
 
@@ -26,7 +27,8 @@ class PatchMemAEConfig(MemorySettings):
 
 
 class PatchMemAE(ReconstructionMethod):
-    """Networks that share nothing. The mean error over positions is that over the whole drawing."""
+    """Networks that share nothing. The mean error over positions is that over the whole
+    reconstruction."""
 
     Config: ClassVar[type[MethodConfig]] = PatchMemAEConfig
     title = "Patch-MemAE"
@@ -44,10 +46,10 @@ class PatchMemAE(ReconstructionMethod):
         terms = [memory_loss(network, patches, weight) for network, patches in pairs]
         return {name: torch.stack([term[name] for term in terms]).sum() for name in terms[0]}
 
-    def redraw(self, images: Tensor) -> Tensor:
+    def reconstruct_signed(self, images: Tensor) -> Tensor:
         pairs = zip(self.networks, self._patches(images), strict=True)
-        drawings = torch.stack([network(patches)[0] for network, patches in pairs])
-        return merge(rearrange(drawings, "p b c h w -> (b p) c h w"), self.config.grid)
+        reconstructions = torch.stack([network(patches)[0] for network, patches in pairs])
+        return merge(rearrange(reconstructions, "p b c h w -> (b p) c h w"), self.config.grid)
 
     def _patches(self, images: Tensor) -> Tensor:
         """(b, 1, h, w) in [0, 1] -> (p, b, 1, h / grid, w / grid) in [-1, 1], by position."""

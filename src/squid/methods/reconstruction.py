@@ -1,4 +1,4 @@
-"""What the methods have in common that redraw an image and look at the squared error."""
+"""What the methods have in common that reconstruct an image and score its squared error."""
 
 from typing import Annotated, Self
 
@@ -24,7 +24,7 @@ class ReconstructionConfig(MethodConfig):
     """One objective over one network."""
 
     channels: tuple[Count, ...]
-    """Of the encoder's levels; the decoder mirrors them."""
+    """Channels of the encoder's levels; the decoder mirrors them."""
     epochs: Count
     batch_size: Annotated[int, Field(ge=2)]
     """At least two, for batch normalisation."""
@@ -43,7 +43,7 @@ class ReconstructionConfig(MethodConfig):
 
 
 class ReconstructionMethod(Method):
-    """Redraws images; the heatmap is the squared error of a pixel, the score its mean."""
+    """The heatmap is the squared error of each pixel, the score its mean."""
 
     config: ReconstructionConfig
 
@@ -66,20 +66,21 @@ class ReconstructionMethod(Method):
 
     def loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         """Named, weighted terms."""
-        return {"error": F.mse_loss(self.redraw(batch.images), to_signed(batch.images))}
+        reconstruction = self.reconstruct_signed(batch.images)
+        return {"error": F.mse_loss(reconstruction, to_signed(batch.images))}
 
     def after_update(self) -> None:
-        """After each update of the parameters."""
+        """Called after each update of the parameters."""
 
-    def redraw(self, images: Tensor) -> Tensor:
-        """(b, 1, h, w) in [0, 1] -> the drawing (b, 1, h, w), about [-1, 1] but unbounded."""
+    def reconstruct_signed(self, images: Tensor) -> Tensor:
+        """(b, 1, h, w) in [0, 1] -> (b, 1, h, w), the reconstruction in about [-1, 1]."""
         raise NotImplementedError
 
     def score(self, images: Tensor) -> Tensor:
         return self.heatmap(images).mean((1, 2))
 
     def heatmap(self, images: Tensor) -> Tensor:
-        return (images - to_unit(self.redraw(images))).square().squeeze(1)
+        return (images - to_unit(self.reconstruct_signed(images))).square().squeeze(1)
 
     def reconstruct(self, images: Tensor) -> Tensor:
-        return to_unit(self.redraw(images)).clamp(0.0, 1.0)
+        return to_unit(self.reconstruct_signed(images)).clamp(0.0, 1.0)

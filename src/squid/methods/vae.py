@@ -1,5 +1,7 @@
-"""The variational auto-encoder (Kingma & Welling 2014): the code is a Gaussian near the standard
-one."""
+"""VAE: auto-encoding variational Bayes (Kingma and Welling, ICLR 2014, arXiv:1312.6114).
+
+The code of an image is a Gaussian, kept near the standard normal.
+"""
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal
@@ -30,7 +32,8 @@ class VaeConfig(ReconstructionConfig):
 
 
 class Vae(ReconstructionMethod):
-    """The auto-encoder with a random code in training; scoring draws from the code's mean."""
+    """The auto-encoder with a random code in training; scoring decodes the code's mean. Score: mean
+    squared error of the reconstruction."""
 
     Config: ClassVar[type[MethodConfig]] = VaeConfig
     title = "VAE"
@@ -61,11 +64,11 @@ class Vae(ReconstructionMethod):
         mean, log_variance = at_least_float32(self.encoder(signed)).chunk(2, dim=1)
         return mean, log_variance
 
-    def redraw(self, images: Tensor) -> Tensor:
-        drawing: Tensor = self.decoder(self._encode(to_signed(images))[0])
-        return drawing
+    def reconstruct_signed(self, images: Tensor) -> Tensor:
+        reconstruction: Tensor = self.decoder(self._encode(to_signed(images))[0])
+        return reconstruction
 
 
 def divergence_from_standard(mean: Tensor, log_variance: Tensor) -> Tensor:
-    """Kullback-Leibler divergence from the standard normal, the mean over images and code."""
+    """Kullback-Leibler divergence from the standard normal: the mean over images and code."""
     return -0.5 * (1.0 + log_variance - mean.square() - log_variance.exp()).mean()

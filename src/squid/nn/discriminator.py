@@ -1,4 +1,4 @@
-"""The discriminator of whole images (SQUID, appendix A)."""
+"""The discriminator of whole images (SQUID, appendix A) and its loss (sec. 3.5)."""
 
 from itertools import pairwise
 
@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from squid.nn.conv import BatchNorm, Statistics
+from squid.nn.conv import BatchNorm, Statistics, at_least_float32
 
 
 class DiscriminatorLevel(nn.Module):
@@ -56,3 +56,10 @@ class Discriminator(nn.Module):
             weight = self.head.weight  # (1, values)
             values = features.to(weight.dtype).reshape(-1, *weight.shape)
             return (values * weight).sum(-1) + self.head.bias
+
+
+def real_or_fake(real: Tensor, fake: Tensor) -> Tensor:
+    """The discriminator's loss over logits (b, 1): the cross-entropy of real images plus that of
+    reconstructed ones."""
+    real, fake = at_least_float32(real), at_least_float32(fake)
+    return (F.softplus(-real) + F.softplus(fake)).mean()

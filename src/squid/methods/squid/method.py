@@ -24,14 +24,14 @@ from squid.methods.base import (
     Shared,
     Stage,
 )
+from squid.methods.squid import losses
 from squid.methods.squid.blocks import inpainting_block, student_memories
 from squid.methods.squid.config import SquidConfig
 from squid.methods.squid.distillation import ScoreDistillation, zero_head_copy
 from squid.methods.squid.temporal_ensemble import TemporalEnsemble
-from squid.nn import losses
 from squid.nn.conv import at_least_float32
 from squid.nn.decoder import Decoder
-from squid.nn.discriminator import Discriminator
+from squid.nn.discriminator import Discriminator, real_or_fake
 from squid.nn.encoder import Encoder, PooledEncoder, ResidualEncoder
 from squid.nn.gaussian import Gaussian, ledoit_wolf
 from squid.nn.inpainting import InpaintingBlock, shortcut
@@ -198,7 +198,7 @@ class Squid(Method):
         real_logits, fake_logits = self.discriminator(both, "halves").chunk(2)
         share = 0.5 if config.discriminator_loss == "average" else 1.0
         weight = config.loss_weights.discriminator * share
-        return {"discriminator": weight * losses.real_or_fake(real_logits, fake_logits)}
+        return {"discriminator": weight * real_or_fake(real_logits, fake_logits)}
 
     def _generator_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         config = self.config
@@ -212,9 +212,9 @@ class Squid(Method):
         frozen = {name: p.detach() for name, p in self.discriminator.named_parameters()}
         shown = (student.reconstruction, "batch")
         logits: Tensor = functional_call(self.discriminator, frozen, shown)
-        fooling = losses.fooling(logits, config.generator_loss)
+        adversarial = config.loss_weights.generator * losses.fooling(logits, config.generator_loss)
         terms = self._reconstruction_terms(student, teacher, batch.images)
-        return terms | {"generator": config.loss_weights.generator * fooling}
+        return terms | {"generator": adversarial}
 
     def _reconstruction_terms(
         self, student: StudentPass, teacher: TeacherPass | None, images: Tensor

@@ -1,4 +1,5 @@
-"""The losses of SQUID (sec. 3.5) that the library does not have."""
+"""The losses of SQUID's generators (sec. 3.5) that torch does not have; the discriminator's is in
+`nn/discriminator.py`."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -9,14 +10,12 @@ from torch import Tensor
 
 from squid.nn.conv import at_least_float32
 
-Learner = Literal["both", "student", "teacher"]
-
 
 def distillation(
     student: Sequence[Tensor],
     teacher: Sequence[Tensor],
     *,
-    learner: Learner = "both",
+    learner: Literal["both", "student", "teacher"] = "both",
     reduction: Literal["mean", "sum"] = "mean",
 ) -> Tensor:
     """Squared distance of the features of all levels; `sum` is per image, `mean` per value of a
@@ -29,13 +28,6 @@ def distillation(
     ).sum()
     images = student[-1].shape[0]  # earlier levels still hold patches
     return total / images if reduction == "sum" else total
-
-
-def real_or_fake(real: Tensor, fake: Tensor) -> Tensor:
-    """The discriminator's loss over logits (b, 1): the cross-entropy of real images plus that of
-    reconstructed ones."""
-    real, fake = at_least_float32(real), at_least_float32(fake)
-    return (F.softplus(-real) + F.softplus(fake)).mean()
 
 
 def fooling(fake: Tensor, kind: Literal["saturating", "non_saturating"]) -> Tensor:

@@ -1,10 +1,11 @@
-"""MNAD's memory against its definition, item by item."""
+"""What only MNAD has: its memory against its definition, and a score scaled on normal images."""
 
 import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from squid.nn.prototypes import PrototypeMemory
+from squid.methods.base import Batch
+from squid.methods.mnad import Mnad, MnadConfig, PrototypeMemory
 
 
 def memory_and_queries() -> tuple[PrototypeMemory, torch.Tensor]:
@@ -57,3 +58,16 @@ def test_reading_gives_convex_sums_of_items_and_no_gradient():
     assert_close(found[1, :, 2, 0], weights @ memory.items)
     assert cell.requires_grad
     assert not found.requires_grad
+
+
+def test_the_score_is_scaled_on_normal_images():
+    torch.manual_seed(0)
+    method = Mnad(MnadConfig(size=16, channels=(4, 4, 8))).eval()
+    images = torch.rand(6, 1, 16, 16)
+    with torch.no_grad():
+        method.finalize(Batch(part, torch.arange(3), {}) for part in images.split(3))
+        scores = method.score(images)
+        clean = method.score(method.reconstruct(images[:1]))
+    assert scores.min() >= 0.0
+    assert scores.max() <= 1.0
+    assert clean.isfinite().all()

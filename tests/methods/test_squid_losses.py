@@ -1,9 +1,12 @@
+"""The losses of SQUID's generators and discriminator."""
+
 import math
 
 import torch
 import torch.nn.functional as F
 
-from squid.nn.losses import distillation, fooling, real_or_fake
+from squid.methods.squid.losses import distillation, fooling
+from squid.nn.discriminator import real_or_fake
 
 
 def test_adversarial_losses_are_cross_entropies():
@@ -23,7 +26,7 @@ def test_the_saturating_loss_is_log_of_one_minus_d():
     assert math.isfinite(fooling(torch.tensor([80.0]), "saturating"))
 
 
-def test_distillation_teaches_whom_it_should():
+def test_distillation_moves_the_learner_only():
     for learner, student_learns, teacher_learns in [
         ("both", True, True),
         ("student", True, False),
