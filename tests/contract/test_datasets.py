@@ -62,6 +62,27 @@ def nih(root: Path) -> dict[str, Any]:
     return {"root": root}
 
 
+def rsna(root: Path) -> dict[str, Any]:
+    """Two images a patient; of the first thirty patients every other one also has an opacity."""
+    ids = [f"image{i}" for i in range(80)]
+    classes = ["Normal" if i < 60 and i % 4 else "Lung Opacity" for i in range(80)]
+    save(root / "stage_2_train_images", [f"{name}.png" for name in ids])
+    tables: dict[str, list[list[object]]] = {
+        "stage_2_detailed_class_info.csv": [["patientId", "class"]],
+        "stage_2_train_labels.csv": [["patientId", "x", "y", "width", "height", "Target"]],
+        "rsna_nih.csv": [["patientId", "nih_patient", "view", "sex", "age"]],
+    }
+    for i, (name, kind) in enumerate(zip(ids, classes, strict=True)):
+        box = [256, 512, 128, 64, 1] if kind == "Lung Opacity" else ["", "", "", "", 0]
+        tables["stage_2_detailed_class_info.csv"].append([name, kind])
+        tables["stage_2_train_labels.csv"].append([name, *box])
+        tables["rsna_nih.csv"].append([name, i // 2, "PA", "F", 40])
+    for name, rows in tables.items():
+        with (root / name).open("w", newline="") as file:
+            csv.writer(file).writerows(rows)
+    return {"root": root, "test_share": 0.3}
+
+
 def chexpert(root: Path) -> dict[str, Any]:
     rows = []
     for i in range(60):
@@ -92,11 +113,12 @@ EXAMPLES: dict[str, Callable[[Path], dict[str, Any]]] = {
     "folder": folder,
     "digitanatomy": digitanatomy,
     "nih": nih,
+    "rsna": rsna,
     "chexpert": chexpert,
     "medmnist": medmnist,
 }
 GIVEN = {"medmnist"}
-"""Nothing of their splits is ours to draw."""
+"""Datasets whose splits are all official."""
 
 Make = Callable[..., DataConfig]
 
@@ -189,6 +211,14 @@ def test_medmnist_does_not_train_on_copies_and_reads_colour(tmp_path: Path) -> N
     assert "1 training images are copies" in splits.warnings[0]
     assert splits.table()[0].normal == 19
     assert np.array_equal(splits.test.pixels[:, 0].numpy(), arrays["test_images"])
+
+
+def test_a_root_is_resolved_to_an_absolute_path(make: Make) -> None:
+    config = make().resolved()
+    assert config == config.resolved()
+    place = Path(getattr(config, "root", Path("/")))
+    assert place.is_absolute()
+    assert config.load(SIZE).fingerprint == make().load(SIZE).fingerprint
 
 
 def test_nih_is_split_by_patient(shared: Callable[..., Path]) -> None:

@@ -6,9 +6,10 @@ from squid.data.decode import read_many
 from squid.data.digitanatomy import DigitAnatomy
 from squid.data.folder import Folder
 from squid.data.image import Image, read_image, resize
-from squid.data.image_set import ANOMALOUS, NORMAL, ImageSet, Splits, check
+from squid.data.image_set import ANOMALOUS, NORMAL, Box, FileSet, ImageSet, Splits, check
 from squid.data.medmnist import MedMnist
 from squid.data.nih import Nih
+from squid.data.rsna import Rsna
 from squid.data.store import Augment, ImageStore
 from squid.data.zhanglab import ZhangLab
 
@@ -17,6 +18,7 @@ DATASETS: dict[str, type[DataConfig]] = {
     "folder": Folder,
     "digitanatomy": DigitAnatomy,
     "nih": Nih,
+    "rsna": Rsna,
     "chexpert": CheXpert,
     "medmnist": MedMnist,
 }
@@ -26,15 +28,18 @@ __all__ = [
     "DATASETS",
     "NORMAL",
     "Augment",
+    "Box",
     "CheXpert",
     "DataConfig",
     "DigitAnatomy",
+    "FileSet",
     "Folder",
     "Image",
     "ImageSet",
     "ImageStore",
     "MedMnist",
     "Nih",
+    "Rsna",
     "Splits",
     "ZhangLab",
     "check",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from squid.config import Config
 from squid.data.image_set import ANOMALOUS, NORMAL, Labelled, Splits
@@ -88,3 +88,20 @@ class FileDataConfig(DataConfig):
 
     def resolved(self) -> Self:
         return self.model_copy(update={"root": self.find_root()})
+
+
+class PatientSplitConfig(FileDataConfig):
+    """A dataset without an official split: its patients are split at random."""
+
+    validation_share: float = Field(0.1, gt=0.0, lt=1.0)
+    """Share of the patients whose images validate."""
+    test_share: float = Field(0.3, gt=0.0, lt=1.0)
+    """Share of the patients whose images are tested on."""
+
+    @model_validator(mode="after")
+    def _some_train(self) -> Self:
+        if self.validation_share + self.test_share >= 1.0:
+            raise ValueError(
+                "validation_share and test_share leave no patient to train on; lower them."
+            )
+        return self

@@ -1,60 +1,174 @@
-"""NIH ChestX-ray14 (Wang et al., CVPR 2017): the PA images of `nih_pa.npz`, split by patient."""
+"""NIH ChestX-ray14 (Wang et al., CVPR 2017): the PA images of adults, split by patient.
 
+- What: 112,120 frontal chest X-rays of 30,805 patients of the NIH Clinical Center; 14 findings,
+  text-mined from reports and therefore noisy.
+- Where: https://nihcc.app.box.com/v/ChestXray-NIHCC (twelve archives, about 45 GB).
+- Licence: free use; link that page, cite the paper and name the NIH Clinical Center as provider.
+- Layout: `Data_Entry_2017_v2020.csv` and `images/*.png` or `images_001/` ... `images_012/`, as many
+  as are there; or `nih_pa.npz`, which `python -m squid.data.prepare nih` packs from them.
+
+Optional tables `rsna_on_nih.csv[.gz]` (nih_name, rsna_class) and `boxes_on_nih.csv[.gz]` (nih_name,
+label, x, y, w, h in pixels of 1024), in the dataset's folder or in `nih_tables` next to it, add the
+classes of the RSNA challenge and boxes, joined by file name.
+"""
+
+import re
+from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import Field
 
-from squid.data.base import FileDataConfig, Progress
-from squid.data.files import read_arrays, to_gray
+from squid.data.base import PatientSplitConfig, Progress
+from squid.data.files import (
+    Unreadable,
+    image_files,
+    read_arrays,
+    read_splits,
+    read_table,
+    to_gray,
+)
 from squid.data.image import resize_all
-from squid.data.image_set import ANOMALOUS, NORMAL, ImageSet, Splits, check
+from squid.data.image_set import (
+    ANOMALOUS,
+    NORMAL,
+    Box,
+    FileSet,
+    ImageSet,
+    Labelled,
+    Splits,
+    split_by_patient,
+)
 from squid.errors import DataError
 
+PACKED = "nih_pa.npz"
+TABLES = ("Data_Entry_2017_v2020.csv", "Data_Entry_2017.csv")
 NO_FINDING = "No Finding"
+ADULT = 18
+SIDE = 1024
+"""Pixels of an original image, in which boxes are given."""
 
 
-class Nih(FileDataConfig):
+class Nih(PatientSplitConfig):
     """NIH PA: trains on images without finding of one group of patients; two are held out."""
 
     folders = ("nih", "nih128")
 
     name: Literal["nih"] = "nih"
     root: Path | None = None
-    """nih_pa.npz or its folder."""
-    validation_share: float = Field(0.1, gt=0.0, lt=1.0)
-    """Of the patients."""
-    test_share: float = Field(0.3, gt=0.0, lt=1.0)
-    """Of the patients."""
+    """The folder of nih_pa.npz or of the published files, or an npz file."""
+    unreadable: Unreadable = "refuse"
+    """What to do with a file that is not a readable image."""
 
     def load(self, size: int, progress: Progress | None = None) -> Splits:
-        images = _read(self.find_root(), size)
-        group = self._groups(images)
-        given = images.select(group == "train")
-        train = self.contaminate(given)
-        validation, test = (images.select(group == name) for name in ("validation", "test"))
-        return check(Splits(train, validation, test, official=False))
+        root = self.find_root()
+        packed = root / PACKED if root.is_dir() else root
+        if packed.is_file():
+            return self._split(_read_npz(packed, size), packed.parent, size)
+        return self._split(list_published(root), root, size, progress)
 
-    def _groups(self, images: ImageSet) -> np.ndarray:
-        """(n,) the split of each image, drawn for its patient."""
-        if self.validation_share + self.test_share >= 1.0:
-            raise DataError("validation_share and test_share leave no patient to train on.")
-        patients, of_image = np.unique(np.array(images.patients), return_inverse=True)
-        held = np.round(np.cumsum([self.validation_share, self.test_share]) * len(patients))
-        rank = self.rng(0).permutation(len(patients))
-        names = np.array(["validation", "test", "train"])
-        groups: np.ndarray = names[np.searchsorted(held, rank, side="right")][of_image]
-        return groups
+    def _split(
+        self, images: Labelled, folder: Path, size: int, progress: Progress | None = None
+    ) -> Splits:
+        images = _with_boxes(_with_rsna_class(images, folder), folder)
+        assert images.patients is not None
+        group = split_by_patient(
+            images.patients, self.validation_share, self.test_share, self.rng(0)
+        )
+        return read_splits(
+            self.contaminate(images.select(group == "train")),
+            images.select(group == "validation"),
+            images.select(group == "test"),
+            size=size,
+            official=False,
+            unreadable=self.unreadable,
+            progress=progress,
+        )
 
 
-def _read(root: Path, size: int) -> ImageSet:
-    path = root / "nih_pa.npz" if root.is_dir() else root
+def list_published(root: Path) -> FileSet:
+    """The PA images of adults among the published files, by name."""
+    paths = {path.name: path for path in image_files(root)}
+    rows = [row for row in read_metadata(root) if row["Image Index"] in paths]
+    kept = [row for row in rows if row["View Position"] == "PA" and age_of(row) >= ADULT]
+    if not kept:
+        raise DataError(f"{root} holds neither {PACKED} nor a PA image of an adult of NIH's table.")
+    kept.sort(key=lambda row: row["Image Index"])
+    findings = tuple(_finding(row["Finding Labels"]) for row in kept)
+    return FileSet(
+        paths=tuple(paths[row["Image Index"]] for row in kept),
+        labels=np.array([ANOMALOUS if found else NORMAL for found in findings], dtype=np.int64),
+        names=tuple(row["Image Index"] for row in kept),
+        patients=tuple(str(int(row["Patient ID"])) for row in kept),
+        findings=findings,
+        columns={
+            "view": ("PA",) * len(kept),
+            "sex": tuple(row["Patient Gender"] for row in kept),
+            "age": tuple(str(age_of(row)) for row in kept),
+        },
+    )
+
+
+def read_metadata(folder: Path) -> list[dict[str, str]]:
+    """The rows of NIH's table of all images."""
+    path = next((folder / name for name in TABLES if (folder / name).is_file()), folder / TABLES[0])
+    return read_table(
+        path, "Image Index", "Finding Labels", "Patient ID", "Patient Age", "Patient Gender",
+        "View Position",
+    )  # fmt: skip
+
+
+def age_of(row: dict[str, str]) -> int:
+    """A patient's age in years; the first edition of the table writes 058Y, and 011M for months."""
+    found = re.fullmatch(r"(\d+)([YMD]?)", row["Patient Age"])
+    return int(found.group(1)) if found and found.group(2) in ("", "Y") else 0
+
+
+def _read_npz(path: Path, size: int) -> ImageSet:
     arrays = read_arrays(path, "images", "abnormal", "names", "patient", "labels")
     return ImageSet(
         pixels=resize_all(to_gray(arrays["images"]), size),
         labels=np.where(arrays["abnormal"], ANOMALOUS, NORMAL).astype(np.int64),
         names=tuple(arrays["names"].tolist()),
         patients=tuple(str(patient) for patient in arrays["patient"]),
-        findings=tuple("" if label == NO_FINDING else str(label) for label in arrays["labels"]),
+        findings=tuple(_finding(str(label)) for label in arrays["labels"]),
+        columns={
+            name: tuple(map(str, arrays[name])) for name in ("view", "sex", "age") if name in arrays
+        },
     )
+
+
+def _finding(label: str) -> str:
+    return "" if label == NO_FINDING else label
+
+
+def _with_rsna_class(images: Labelled, folder: Path) -> Labelled:
+    """The images with a column `rsna_class`, '' where RSNA's radiologists did not read them."""
+    path = _find_table(folder, "rsna_on_nih.csv")
+    if path is None:
+        return images
+    classes = {
+        row["nih_name"]: row["rsna_class"] for row in read_table(path, "nih_name", "rsna_class")
+    }
+    column = tuple(classes.get(name, "") for name in images.names)
+    return replace(images, columns={**images.columns, "rsna_class": column})
+
+
+def _with_boxes(images: Labelled, folder: Path) -> Labelled:
+    """The images with the boxes that radiologists marked in some of them."""
+    path = _find_table(folder, "boxes_on_nih.csv")
+    if path is None:
+        return images
+    boxes: dict[str, list[Box]] = defaultdict(list)
+    for row in read_table(path, "nih_name", "label", "x", "y", "w", "h"):
+        x, y, width, height = (float(row[key]) / SIDE for key in ("x", "y", "w", "h"))
+        boxes[row["nih_name"]].append(Box(row["label"], x, y, width, height))
+    return replace(images, boxes=tuple(tuple(boxes.get(name, ())) for name in images.names))
+
+
+def _find_table(folder: Path, name: str) -> Path | None:
+    """An optional table, packed with gzip or not."""
+    folders = (folder, folder.parent / "nih_tables")
+    candidates = (place / file for place in folders for file in (name, f"{name}.gz"))
+    return next((path for path in candidates if path.is_file()), None)

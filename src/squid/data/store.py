@@ -8,6 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from squid.config import Config
+from squid.data.pixels import to_unit
 
 Interpolation = Literal["nearest", "bilinear"]
 
@@ -61,7 +62,7 @@ class ImageStore:
         images = images.to(self.device, non_blocking=True)
         if affine is not None:
             images = transform(images, affine, self.interpolation)
-        return images.float() / 255.0
+        return to_unit(images)
 
     def batches(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """All images in order, not augmented, with their places; the last batch may be smaller."""

@@ -1,0 +1,148 @@
+"""RSNA Pneumonia Detection Challenge 2018 (Shih et al., Radiology: AI 2019): radiologists' boxes.
+
+- What: 26,684 frontal chest X-rays of NIH ChestX-ray14, read as Normal, Lung Opacity (with boxes)
+  or No Lung Opacity / Not Normal.
+- Where: https://www.rsna.org/education/ai-resources-and-training/ai-image-challenge/
+  rsna-pneumonia-detection-challenge-2018, or Kaggle's rsna-pneumonia-detection-challenge.
+- Licence: any use with attribution; NIH's terms hold as well (see `squid.data.nih`).
+- Layout: `stage_2_train_images/<patientId>.png` or `.dcm`, `stage_2_train_labels.csv`,
+  `stage_2_detailed_class_info.csv`, and `rsna_nih.csv` with the patient, view, sex and age of each
+  image (`python -m squid.data.prepare rsna` makes it from RSNA's mapping and NIH's table).
+
+`patientId` names an image, so images are split by NIH's number of the patient. Opacities are mostly
+AP (bedside) images and healthy ones mostly PA: the view alone tells the classes apart to a large
+part, so results are to be reported within one view.
+"""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from squid.data.base import PatientSplitConfig, Progress
+from squid.data.files import Unreadable, image_files, read_splits, read_table
+from squid.data.image_set import ANOMALOUS, NORMAL, Box, FileSet, Splits, split_by_patient
+from squid.errors import DataError
+
+HEALTHY, OPACITY, OTHER = "Normal", "Lung Opacity", "No Lung Opacity / Not Normal"
+UNKNOWN_PATIENT = "-1"
+SIDE = 1024
+"""Pixels of an original image, in which boxes are given."""
+
+
+class Rsna(PatientSplitConfig):
+    """RSNA: trains on healthy images of one group of patients; two groups are held out."""
+
+    folders = ("rsna", "rsna128")
+
+    name: Literal["rsna"] = "rsna"
+    root: Path | None = None
+    """The folder of stage_2_train_images and of the tables."""
+    view: Literal["PA", "AP", "both"] = "both"
+    """Images of which view are taken."""
+    minimum_age: int = Field(18, ge=0)
+    """Age in years from which on patients are taken."""
+    not_normal: bool = False
+    """Whether the third class, No Lung Opacity / Not Normal, is taken, as a finding of its own."""
+    validation_share: float = Field(0.08, gt=0.0, lt=1.0)
+    """Share of the patients whose images validate."""
+    test_share: float = Field(0.25, gt=0.0, lt=1.0)
+    """Share of the patients whose images are tested on."""
+    unreadable: Unreadable = "refuse"
+    """What to do with a file that is not a readable image."""
+
+    def load(self, size: int, progress: Progress | None = None) -> Splits:
+        files, warnings = self._files(self.find_folder())
+        group = self._groups(files)
+        return read_splits(
+            self.contaminate(files.select(group == "train")),
+            files.select(group == "validation"),
+            files.select(group == "test"),
+            size=size,
+            official=False,
+            unreadable=self.unreadable,
+            progress=progress,
+            warnings=warnings,
+        )
+
+    def _files(self, root: Path) -> tuple[FileSet, tuple[str, ...]]:
+        """The images that the settings ask for, and a warning if some had to be left out."""
+        paths = {path.stem: path for path in image_files(root / "stage_2_train_images")}
+        classes = _read_classes(root)
+        wanted = {HEALTHY, OPACITY, OTHER} if self.not_normal else {HEALTHY, OPACITY}
+        rows = [
+            row
+            for row in _read_patients(root)
+            if row["patientId"] in paths
+            and classes.get(row["patientId"]) in wanted
+            and self.view in (row["view"], "both")
+            and int(row["age"]) >= self.minimum_age
+        ]
+        kept = [row for row in rows if row["nih_patient"] != UNKNOWN_PATIENT]
+        if not kept:
+            raise DataError(f"{root} holds no image for view = '{self.view}'; check the dataset.")
+        ids = tuple(row["patientId"] for row in kept)
+        findings = tuple("" if classes[i] == HEALTHY else classes[i] for i in ids)
+        boxes = _read_boxes(root)
+        files = FileSet(
+            paths=tuple(paths[i] for i in ids),
+            labels=np.array([ANOMALOUS if found else NORMAL for found in findings], dtype=np.int64),
+            names=ids,
+            patients=tuple(row["nih_patient"] for row in kept),
+            findings=findings,
+            boxes=tuple(tuple(boxes.get(i, ())) for i in ids),
+            columns={key: tuple(row[key] for row in kept) for key in ("view", "sex", "age")},
+        )
+        unknown = len(rows) - len(kept)
+        warning = f"{unknown} images were left out: their patients are not known."
+        return files, (warning,) if unknown else ()
+
+    def _groups(self, files: FileSet) -> np.ndarray:
+        """(n,) the split of each image.
+
+        Training takes healthy images only. So patients without any are split between validation and
+        test alone, and the test set holds more opacities than `test_share` of them.
+        """
+        patients = np.array(files.patients)
+        healthy = np.isin(patients, patients[files.labels == NORMAL])
+        groups = np.empty(len(files), dtype="<U10")
+        groups[healthy] = split_by_patient(
+            patients[healthy].tolist(), self.validation_share, self.test_share, self.rng(0)
+        )
+        held = self.validation_share + self.test_share
+        groups[~healthy] = split_by_patient(
+            patients[~healthy].tolist(),
+            self.validation_share / held,
+            self.test_share / held,
+            self.rng(2),
+        )
+        return groups
+
+
+def _read_classes(root: Path) -> dict[str, str]:
+    """The class of each image; the published table repeats an image for each of its boxes."""
+    rows = read_table(root / "stage_2_detailed_class_info.csv", "patientId", "class")
+    return {row["patientId"]: row["class"] for row in rows}
+
+
+def _read_boxes(root: Path) -> dict[str, list[Box]]:
+    """The boxes of each image that has some."""
+    boxes: dict[str, list[Box]] = defaultdict(list)
+    sides = ("x", "y", "width", "height")
+    for row in read_table(root / "stage_2_train_labels.csv", "patientId", *sides):
+        if row["x"]:
+            x, y, width, height = (float(row[side]) / SIDE for side in sides)
+            boxes[row["patientId"]].append(Box(OPACITY, x, y, width, height))
+    return boxes
+
+
+def _read_patients(root: Path) -> list[dict[str, str]]:
+    """Patient, view, sex and age of each image."""
+    path = root / "rsna_nih.csv"
+    if not path.is_file():
+        raise DataError(
+            f"There is no table {path}; make it with: python -m squid.data.prepare rsna"
+        )
+    return read_table(path, "patientId", "nih_patient", "view", "sex", "age")
