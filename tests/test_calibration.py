@@ -7,7 +7,7 @@ from squid.calibration import Calibration, calibrate
 from squid.errors import ConfigError, DataError
 
 
-def test_probability_is_the_authors_standardised_score(shared):
+def test_standardised_scores_are_the_authors(shared):
     golden = np.load(shared("golden", "score_metrics.npz"))
     mean, std = -float(golden["mu"]), float(golden["sigma"])
     calibration = Calibration(mean=mean, std=std, count=1, thresholds={}, heldout=0)
@@ -22,7 +22,7 @@ def test_mean_and_population_std():
     np.testing.assert_allclose(calibration.standardised([2.0, 3.0]), [0.5, 1 / (1 + np.exp(-1))])
 
 
-def test_probability_survives_extreme_and_constant_scores():
+def test_standardised_scores_survive_extreme_and_constant_scores():
     calibration = calibrate([5.0, 5.0], [5.0])
     values = calibration.standardised(np.array([-1e6, 5.0, 1e6], dtype=np.float32))
     assert values.dtype == np.float64
@@ -30,32 +30,32 @@ def test_probability_survives_extreme_and_constant_scores():
 
 
 @pytest.mark.parametrize(
-    ("n", "rate", "called"), [(9, 0.1, 0), (19, 0.05, 0), (19, 0.1, 1), (99, 0.2, 19)]
+    ("n", "rate", "flagged"), [(9, 0.1, 0), (19, 0.05, 0), (19, 0.1, 1), (99, 0.2, 19)]
 )
-def test_threshold_is_the_conformal_rank(n, rate, called):
-    """Of n + 1 exchangeable scores at most rate * (n + 1) lie above: one may be the new one."""
+def test_threshold_is_the_conformal_rank(n, rate, flagged):
+    """At most rate * (n + 1) of n + 1 exchangeable scores lie above it; one may be the new one."""
     heldout = np.arange(n, dtype=float)
     calibration = calibrate([0.0], np.random.default_rng(0).permutation(heldout), rates=(rate,))
-    assert calibration.flagged(heldout, rate).sum() == called
+    assert calibration.flagged(heldout, rate).sum() == flagged
     assert calibration.guaranteed(rate)
 
 
 def test_false_positive_rate_is_kept_on_average_even_with_ties():
     rng = np.random.default_rng(0)
-    called = []
+    flagged = []
     for _ in range(2000):
         calibration = calibrate([0.0], rng.integers(0, 8, 30), rates=(0.2,))
-        called.append(calibration.flagged(rng.integers(0, 8, 20), 0.2).mean())
-    assert 0.05 < np.mean(called) <= 0.2
+        flagged.append(calibration.flagged(rng.integers(0, 8, 20), 0.2).mean())
+    assert 0.05 < np.mean(flagged) <= 0.2
 
 
-def test_too_few_held_out_images_are_owned_up_to():
+def test_too_few_held_out_images_guarantee_nothing():
     calibration = calibrate([0.0], [3.0, 1.0, 2.0])
     assert not calibration.guaranteed(0.1)
     assert calibration.flagged([3.0, 3.1], 0.1).tolist() == [False, True]
 
 
-def test_verdict_in_float32_agrees_with_the_held_out_score_it_came_from():
+def test_float32_scores_are_flagged_like_the_held_out_scores_they_equal():
     scores = np.random.default_rng(0).normal(size=50).astype(np.float32)
     calibration = calibrate(scores, scores)
     assert calibration.flagged(scores, 0.1).sum() == 4
@@ -69,7 +69,7 @@ def test_json_round_trip_is_exact():
     assert Calibration.model_validate_json(text).threshold(0.05) == calibration.threshold(0.05)
 
 
-def test_what_cannot_be_calibrated_is_said():
+def test_what_cannot_be_calibrated_is_refused():
     with pytest.raises(ConfigError, match=r"0\.03; known: 0\.01, 0\.05, 0\.1, 0\.2"):
         calibrate([0.0], [1.0]).threshold(0.03)
     with pytest.raises(ConfigError, match="between 0 and 1"):

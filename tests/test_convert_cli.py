@@ -1,5 +1,6 @@
-"""The authors' checkpoint files through the command: the run scores and draws as they do."""
+"""The authors' checkpoint files through the command: scores and reconstructions stay the same."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 
 from squid import Detector
 from squid.convert import convert_run
+from squid.training import calibrate_run
 
 SQUID = Path(sys.executable).with_name("squid")
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -50,8 +52,9 @@ def test_reconstructions_are_the_authors(converted, golden):
     detector = Detector.load(converted, device="cpu")
     images = torch.from_numpy(golden[0]["x"]).float()
     with torch.no_grad():
-        drawn = detector.method.reconstruct(images)
-    torch.testing.assert_close(drawn, torch.from_numpy(golden[0]["eval/recon"]), **CLOSE)
+        reconstruction = detector.method.reconstruct(images)
+    expected = torch.from_numpy(golden[0]["eval/recon"])
+    torch.testing.assert_close(reconstruction, expected, **CLOSE)
 
 
 def test_scores_are_minus_the_authors_logits_of_single_images(converted, golden):
@@ -65,19 +68,15 @@ def test_scores_are_minus_the_authors_logits_of_single_images(converted, golden)
     torch.testing.assert_close(scores, -expected, **CLOSE)
 
 
-def test_it_scores_before_it_is_calibrated_and_judges_after(converted, tmp_path):
-    import shutil
-
+def test_it_scores_before_it_is_calibrated_and_flags_after(converted, tmp_path):
     run = shutil.copytree(converted, tmp_path / "run")
     images = np.random.default_rng(0).integers(0, 256, (12, 128, 128), dtype=np.uint8)
     before = Detector.load(run, device="cpu").predict(images)
-    assert all(np.isfinite(p.score) and p.anomalous is None for p in before)
-    from squid.training import calibrate_run
-
+    assert all(np.isfinite(p.score) and p.flagged is None for p in before)
     calibrate_run(run, images, device="cpu")
     after = Detector.load(run, device="cpu").predict(images)
     assert [p.score for p in after] == [p.score for p in before]
-    assert {p.anomalous for p in after} <= {True, False}
+    assert {p.flagged for p in after} <= {True, False}
 
 
 def refused(*words):

@@ -12,14 +12,14 @@ from squid.methods.squid.config import SquidConfig
 from squid.nn.discriminator import Discriminator
 
 
-class Drawer(Method):
-    """Draws everything at half its brightness."""
+class Halver(Method):
+    """Reconstructs everything at half its brightness."""
 
     def reconstruct(self, images: Tensor) -> Tensor:
         return images / 2
 
 
-class Everything(Drawer):
+class Everything(Halver):
     def __init__(self) -> None:
         super().__init__()
         self.discriminator = Discriminator(8, width=2)
@@ -58,40 +58,40 @@ def test_explaining_changes_nothing(kind):
     assert not method.training
 
 
-def _critic_of_bright_spots(size=16):
-    """Two levels; channel 0 carries the mean brightness and speaks against a real image."""
-    critic = Discriminator(size, width=2)
-    for parameter in critic.parameters():
+def _discriminator_against_bright_spots(size=16):
+    """Two levels; channel 0 carries the mean brightness, which lowers the logit."""
+    discriminator = Discriminator(size, width=2)
+    for parameter in discriminator.parameters():
         nn.init.zeros_(parameter)
     with torch.no_grad():
-        for level in critic.levels:
+        for level in discriminator.levels:
             level.conv.weight[0, 0] = 1.0
             if level.norm is not None:
                 level.norm.weight[:] = 1.0
-        critic.head.weight.view(-1, 4, 4)[0] = -1.0
-    return critic
+        discriminator.head.weight.view(-1, 4, 4)[0] = -1.0
+    return discriminator
 
 
 @pytest.mark.parametrize("layer", [-1, 0])
-def test_gradcam_finds_what_speaks_for_anomalous(layer):
+def test_gradcam_finds_what_makes_an_image_anomalous(layer):
     method, images = Everything(), torch.zeros(1, 1, 16, 16)
     images[:, :, 10:14, 2:6] = 1.0
-    method.discriminator = critic = _critic_of_bright_spots()
+    method.discriminator = discriminator = _discriminator_against_bright_spots()
     (found,) = heatmap(method, images, "gradcam", layer=layer)
     row, column = divmod(int(found.argmax()), 16)
     assert 9 <= row < 15
     assert 1 <= column < 7
     assert found.min() >= 0
-    nn.init.constant_(critic.head.weight, 0.0)
-    critic.head.weight.data.view(-1, 4, 4)[0] = 1.0  # now the spot flatters
+    nn.init.constant_(discriminator.head.weight, 0.0)
+    discriminator.head.weight.data.view(-1, 4, 4)[0] = 1.0  # now the spot raises the logit
     assert heatmap(method, images, "gradcam", layer=-1)[0, 11:13, 3:5].max() == 0
 
 
 def test_gradcam_of_the_last_level_is_its_formula():
     method, images = Everything().eval(), _images()
-    drawn, critic = method.reconstruct(images), method.discriminator
-    features = critic.features(drawn, "image")
-    weights = -critic.head.weight.view(1, -1, 4, 4).mean((2, 3), keepdim=True)
+    discriminator = method.discriminator
+    features = discriminator.features(method.reconstruct(images), "image")
+    weights = -discriminator.head.weight.view(1, -1, 4, 4).mean((2, 3), keepdim=True)
     expected = F.relu((weights * features).sum(1, keepdim=True)).detach()
     expected = F.interpolate(expected, (8, 8), mode="bilinear")[:, 0]
     torch.testing.assert_close(heatmap(method, images, "gradcam"), expected)
@@ -105,14 +105,14 @@ def test_gradcam_names_a_layer_that_is_not_there():
 def test_residual_and_its_smoothing():
     images = torch.zeros(1, 1, 9, 9)
     images[0, 0, 4, 4] = 1.0
-    sharp = heatmap(Drawer(), images, "residual")
+    sharp = heatmap(Halver(), images, "residual")
     assert torch.equal(sharp, images[:, 0] / 2)
-    soft = heatmap(Drawer(), images, "residual", sigma=1.0)
+    soft = heatmap(Halver(), images, "residual", sigma=1.0)
     assert soft.sum().item() == pytest.approx(0.5, rel=1e-5)
     assert 0 < soft[0, 4, 5] < soft[0, 4, 4] < 0.5
     torch.testing.assert_close(soft, soft.transpose(1, 2))
     flat = torch.full((1, 1, 8, 8), 0.5)
-    torch.testing.assert_close(heatmap(Drawer(), flat, "residual", sigma=9.0), flat[:, 0] / 2)
+    torch.testing.assert_close(heatmap(Halver(), flat, "residual", sigma=9.0), flat[:, 0] / 2)
 
 
 def test_memory_distance_gives_one_value_per_patch():
@@ -133,12 +133,12 @@ def test_squid_can_give_what_it_was_built_with(inpainting):
     assert all(heat.shape == (2, 32, 32) and heat.isfinite().all() for heat in maps.values())
 
 
-def test_a_method_is_asked_only_for_what_it_can_give():
+def test_only_heatmaps_that_a_method_can_give_are_offered():
     assert kinds(Everything()) == ("method", "gradcam", "residual", "memory")
-    assert kinds(Drawer()) == ("residual",)
+    assert kinds(Halver()) == ("residual",)
     assert kinds(Method()) == ()
-    with pytest.raises(ConfigError, match=r"Drawer .* 'gradcam'; it can give: residual"):
-        heatmap(Drawer(), _images(), "gradcam")
+    with pytest.raises(ConfigError, match=r"Halver .* 'gradcam'; it can give: residual"):
+        heatmap(Halver(), _images(), "gradcam")
     with pytest.raises(ConfigError, match="none"):
         heatmap(Method(), _images(), "nonsense")
 

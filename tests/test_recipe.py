@@ -48,8 +48,8 @@ def test_a_missing_recipe_is_named(tmp_path):
 
 
 def test_settings_override(write):
-    recipe = read_recipe(write(START), ["method.slots=7", "train.step=eager", "title=a b"])
-    assert (recipe.method.slots, recipe.train.step, recipe.title) == (7, "eager", "a b")
+    recipe = read_recipe(write(START), ["method.slots=7", "train.compile=true", "title=a b"])
+    assert (recipe.method.slots, recipe.train.compile, recipe.title) == (7, True, "a b")
 
 
 @pytest.mark.parametrize("setting", ["method.slots", "=3", "seed.deep=1"])

@@ -1,4 +1,4 @@
-"""What scores mean: measured on healthy images only, the same way for every method."""
+"""The meaning of scores, measured on healthy images only, the same way for every method."""
 
 import math
 from collections.abc import Sequence
@@ -12,16 +12,16 @@ from squid.errors import ConfigError, DataError
 
 RATES = (0.01, 0.05, 0.1, 0.2)
 RATE = 0.1
-"""The false-positive rate of a verdict, unless another is asked for."""
+"""The default false-positive rate, at which images are flagged."""
 
 
 class Calibration(Config):
     """Mean and spread of the training scores, and thresholds from held-out healthy images.
 
     A threshold is conformal: just above the ceil((n + 1)(1 - rate))-th smallest of n held-out
-    scores. A new healthy image, exchangeable with those, is then called anomalous with a
-    probability of at most `rate`, whatever the scores' distribution. That holds on average over
-    held-out sets, not for each one, and not for images of another hospital or machine.
+    scores. A new healthy image, exchangeable with those, is then flagged with a chance of at most
+    `rate`, whatever the distribution of the scores. That holds on average over held-out sets, not
+    for each of them, and not for images of another hospital or machine.
     """
 
     mean: float
@@ -30,11 +30,11 @@ class Calibration(Config):
     count: int
     """Training images behind mean and std."""
     thresholds: dict[float, float]
-    """From this score on an image is anomalous, by target false-positive rate."""
+    """Images are flagged from this score on, by target false-positive rate."""
     heldout: int
     """Held-out healthy images behind the thresholds."""
     source: str = "held-out healthy images"
-    """Where those came from."""
+    """Where the held-out images came from."""
 
     def standardised(self, scores: ArrayLike) -> NDArray[np.float64]:
         """The paper's standardised score: sigmoid of the distance from the normals' mean in stds.
@@ -42,7 +42,8 @@ class Calibration(Config):
         It is a scale from 0 to 1 with the average normal at 0.5, not a chance of disease.
         """
         distance = (np.asarray(scores, dtype=np.float64) - self.mean) / (self.std or 1.0)
-        return np.asarray(np.exp(-np.logaddexp(0.0, -distance)))  # overflows for no distance
+        # The logarithm of the sigmoid first: exp(-distance) itself overflows for low scores.
+        return np.asarray(np.exp(-np.logaddexp(0.0, -distance)))
 
     def threshold(self, rate: float = RATE) -> float:
         """The threshold measured for a target false-positive rate."""
@@ -55,14 +56,14 @@ class Calibration(Config):
         )
 
     def guaranteed(self, rate: float = RATE) -> bool:
-        """Whether the held-out images were enough for the rate: at least 1 / rate - 1 of them.
+        """Whether there were enough held-out images for the rate: at least 1 / rate - 1.
 
         With fewer, the threshold lies just above the highest held-out score.
         """
         return _rank(self.heldout, rate) <= self.heldout
 
     def flagged(self, scores: ArrayLike, rate: float = RATE) -> NDArray[np.bool_]:
-        """Which images are anomalous, at a target false-positive rate."""
+        """(n,) which scores reach the threshold of a target false-positive rate."""
         return np.asarray(np.asarray(scores, dtype=np.float64) >= self.threshold(rate))
 
     def as_dict(self) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def calibrate(
     *,
     source: str = "held-out healthy images",
 ) -> Calibration:
-    """Measure healthy scores; the held-out images must not have been trained on."""
+    """A calibration from the scores of healthy images; those held out must not be trained on."""
     train = _finite(train_scores, "training")
     heldout = np.sort(_finite(heldout_scores, "held-out"))
     return Calibration(
@@ -93,11 +94,13 @@ def _conformal(ascending: NDArray[np.float64], rate: float) -> float:
     if not 0 < rate < 1:
         raise ConfigError(f"A false-positive rate lies between 0 and 1, not at {rate:g}.")
     rank = min(_rank(len(ascending), rate), len(ascending))
+    # The next larger number, so that the held-out score itself, or one equal to it, is not flagged.
     return float(np.nextafter(ascending[rank - 1], np.inf))
 
 
 def _rank(n: int, rate: float) -> int:
-    return math.ceil((n + 1) * (1 - rate) - 1e-9)  # 20 * 0.95 must not become 20
+    # Rounding may put the product just above a whole number: 20 * 0.95 must not become 20.
+    return math.ceil((n + 1) * (1 - rate) - 1e-9)
 
 
 def _finite(scores: ArrayLike, name: str) -> NDArray[np.float64]:

@@ -51,7 +51,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def parse(cls: type[T], values: Mapping[str, Any], source: str) -> T:
-    """`values` as a `cls`; what is wrong is said in one sentence that names `source`."""
+    """`values` as a `cls`; a mistake raises one sentence that names `source` and the setting."""
     try:
         return cls.model_validate(values)
     except ValidationError as error:
@@ -72,7 +72,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """A copy of `values` with each `a.b=c` of `settings` put in; `c` is TOML, or plain text."""
+    """A copy of `values` in which each `a.b=c` of `settings` is set; `c` is TOML or plain text."""
     result = _copy(values)
     for setting in settings:
         path, equals, text = setting.partition("=")
@@ -89,12 +89,14 @@ def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, An
 
 
 def _over_default(field: FieldInfo, value: Any) -> Any:
+    """A table over the default of its field, so that keys it does not name keep their values."""
     if isinstance(field.default, Config) and isinstance(value, Mapping):
         return {**dict(field.default), **value}
     return value
 
 
 def _value(text: str) -> Any:
+    """TOML where it is some (`3`, `true`, `[1, 2]`), and plain text otherwise (`bf16`)."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

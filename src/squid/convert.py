@@ -1,7 +1,7 @@
 """The authors' checkpoints as a method (github.com/tiangexiang/SQUID, commit 1bb3b70).
 
-Sizes are read from the shapes; what shapes do not tell is set as the authors released it. The
-authors do not save the place of the queue's pointer, so it starts at zero.
+Sizes are read from the shapes of the weights; other settings are those the authors released. Their
+checkpoints do not hold the queue's pointer, so it starts at zero.
 """
 
 import math
@@ -40,7 +40,7 @@ RELEASED: dict[str, Any] = {
     ),
     "discriminator": OptimizerConfig(betas=(0.5, 0.999)),
 }
-"""The authors' readings, where the defaults are ours."""
+"""The authors' settings, where our defaults differ."""
 
 GENERATOR_KEYS = {
     r"in_conv\.conv\.": "encoder.enter.",
@@ -82,8 +82,8 @@ def _read(path: Path) -> Mapping[str, Any]:
 def from_reference(
     generator_state: Mapping[str, Any], discriminator_state: Mapping[str, Any]
 ) -> Method:
-    """The method whose reconstructions and scores are those of the authors' two state dicts (arrays
-    or tensors)."""
+    """A method with the reconstructions and scores of the authors' two state dicts (of arrays or
+    tensors)."""
     theirs, classify = _tensors(generator_state), _tensors(discriminator_state)
     try:
         method = Squid(reference_config(theirs, classify))
@@ -161,8 +161,8 @@ def discriminator_state_of(theirs: State) -> State:
 
 
 def discriminator_keys(depth: int) -> dict[str, str]:
-    """Their key -> ours. The first level has no normalisation, and so takes two places of their
-    list, not three."""
+    """Their keys -> ours. Their list has two entries for the first level, which has no
+    normalisation, and three for each other."""
     keys = {f"regressor.{kind}": f"head.{kind}" for kind in ("weight", "bias")}
     normalised = ("weight", "bias", "running_mean", "running_var")
     for level in range(depth):
@@ -175,7 +175,7 @@ def discriminator_keys(depth: int) -> dict[str, str]:
 
 
 def _tensors(state: Mapping[str, Any]) -> State:
-    """Without the counts of batch normalisation, which our layers do not keep."""
+    """The state as tensors, without the batch counts of normalisation, which our layers omit."""
     return {
         key: torch.as_tensor(value)
         for key, value in state.items()
@@ -194,11 +194,12 @@ def _under(state: State, prefix: str) -> State:
 
 
 def _count(state: State, pattern: str) -> int:
-    """How many different numbers stand at the group of `pattern`."""
+    """How many different numbers the group of `pattern` matches."""
     return len({match[1] for key in state if (match := re.match(pattern, key))})
 
 
 def _takes_skip(state: State, i: int, channels: int) -> bool:
+    """Whether level `i` of the decoder joins the encoder's features to its own."""
     return _entry(state, f"up_blocks.{i}.conv.conv1.0.weight").shape[1] > channels
 
 
@@ -241,8 +242,7 @@ def _check(state: State, expected: Mapping[str, Tensor]) -> None:
 def convert_run(
     generator: Path, discriminator: Path, out: Path, *, overwrite: bool = False
 ) -> None:
-    """A run folder from the authors' checkpoints. It scores; `calibrate_run` adds what scores
-    mean."""
+    """A run folder from the authors' checkpoints. It scores; `calibrate_run` adds thresholds."""
     method = read_reference(generator, discriminator)
     data = Folder(root=Path())
     recipe = Recipe(

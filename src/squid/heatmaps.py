@@ -23,14 +23,15 @@ from squid.nn.discriminator import Discriminator
 def gradcam(method: Method, images: Tensor, *, layer: int = -1) -> Tensor:
     """Grad-CAM (Selvaraju et al., 2017) of the discriminator, as in the paper's figures.
 
-    The discriminator looks at the reconstruction, normalised by the image's own statistics.
-    Channels of the chosen level (-1: the last) are weighted by how much they lower its logit, so
-    what remains is evidence for 'drawn', which is 'anomalous'.
+    The discriminator sees the reconstruction, normalised by the image's own statistics. Channels of
+    the chosen level (-1: the last) are weighted by how much they lower its logit: what remains is
+    evidence for 'reconstructed', which counts as 'anomalous'.
     """
     if not isinstance(discriminator := getattr(method, "discriminator", None), Discriminator):
         raise _cannot(method, "gradcam")
     below, above = _cut(discriminator, layer)
     features = _through(below, _reconstruction(method, images))  # (b, c, h', w')
+    # Gradients are needed above the features only, also where the caller has switched them off.
     with torch.enable_grad():
         features = features.detach().requires_grad_()
         logits = discriminator.classify(_through(above, features))
@@ -47,7 +48,7 @@ def residual(method: Method, images: Tensor, *, sigma: float = 0.0) -> Tensor:
 
 
 def memory(method: Method, images: Tensor) -> Tensor:
-    """Distance of each patch to its memory: one value per patch, so drawn without smoothing."""
+    """Distance of each patch to its memory: one value per patch, so enlarged without smoothing."""
     distance: Any = method.memory_distance
     return _resized(distance(images), images, "nearest-exact")
 
@@ -71,10 +72,11 @@ HEATMAPS: dict[str, Callable[..., Tensor]] = {
 def kinds(method: Method) -> tuple[str, ...]:
     """The heatmaps that a method can give, its own first."""
     method = _members(method)[0]
-    draws = _overrides(method, "reconstruct")
+    reconstructs = _overrides(method, "reconstruct")
+    discriminates = isinstance(getattr(method, "discriminator", None), Discriminator)
     able = {
-        "gradcam": draws and isinstance(getattr(method, "discriminator", None), Discriminator),
-        "residual": draws,
+        "gradcam": reconstructs and discriminates,
+        "residual": reconstructs,
         "memory": _remembers(method),
         "method": _overrides(method, "heatmap"),
     }
@@ -82,8 +84,8 @@ def kinds(method: Method) -> tuple[str, ...]:
 
 
 def heatmap(method: Method, images: Tensor, kind: str, **options: Any) -> Tensor:
-    """(b, 1, h, w) -> (b, h, w): a heatmap of `HEATMAPS`, with that function's own options. That of
-    an ensemble is the mean of its members'."""
+    """(b, 1, h, w) -> (b, h, w): the heatmap of a kind in `HEATMAPS`, whose function takes the
+    options. An ensemble gives the mean of its members' heatmaps."""
     if kind not in kinds(method):
         raise _cannot(method, kind)
     with torch.no_grad():
@@ -94,7 +96,8 @@ def heatmap(method: Method, images: Tensor, kind: str, **options: Any) -> Tensor
 def shared_scale(
     heatmaps: Iterable[Tensor | NDArray[Any]], top: float = 0.999
 ) -> tuple[float, float]:
-    """The scale on which several heatmaps compare: from their least to nearly their most."""
+    """One scale for several heatmaps: from their lowest value to the quantile `top`, so that a few
+    extreme pixels do not darken the rest."""
     values = np.concatenate([np.asarray(heatmap, dtype=np.float64).ravel() for heatmap in heatmaps])
     return float(values.min()), float(np.quantile(values, top))
 
@@ -109,8 +112,8 @@ def overlay(
 ) -> NDArray[np.uint8]:
     """One image (h, w) in [0, 1] under its heatmap, as RGB (h, w, 3).
 
-    The stronger the heat, the less shows of the image. `scale` (none, full heat) defaults to this
-    heatmap's own range; give several images one scale to compare them.
+    The higher a value, the less transparent its colour. `scale` (the values of no and of full
+    colour) defaults to this heatmap's own range; give several images one scale to compare them.
     """
     gray = np.asarray(image, dtype=np.float64).squeeze().clip(0, 1)
     heat = np.asarray(heatmap, dtype=np.float64).squeeze()
@@ -123,6 +126,7 @@ def overlay(
 
 
 def _cut(discriminator: Discriminator, layer: int) -> tuple[list[nn.Module], list[nn.Module]]:
+    """The levels up to and including `layer`, and those after it."""
     levels = list(discriminator.levels)
     if not -len(levels) <= layer < len(levels):
         raise ConfigError(f"There is no layer {layer}: the discriminator has {len(levels)} levels.")
@@ -137,10 +141,10 @@ def _through(levels: list[nn.Module], x: Tensor) -> Tensor:
 
 
 def _reconstruction(method: Method, images: Tensor) -> Tensor:
-    drawn = method.reconstruct(images)
-    if drawn is None:
+    reconstruction = method.reconstruct(images)
+    if reconstruction is None:
         raise _cannot(method, "residual")
-    return drawn
+    return reconstruction
 
 
 def _resized(maps: Tensor, images: Tensor, mode: str) -> Tensor:
@@ -148,7 +152,8 @@ def _resized(maps: Tensor, images: Tensor, mode: str) -> Tensor:
 
 
 def _remembers(method: Method) -> bool:
-    inpainting = getattr(method, "inpainting", method)  # SQUID without that block has no memory
+    # SQUID has the function always, but a memory only with the in-painting block.
+    inpainting = getattr(method, "inpainting", method)
     return hasattr(method, "memory_distance") and inpainting is not None
 
 

@@ -16,10 +16,10 @@ from squid.train import TrainConfig
 
 
 class CalibrationConfig(Config):
-    """Which training images give the mean and spread of healthy scores."""
+    """The training images that give the mean and spread of healthy scores."""
 
     images: int | None = Field(None, ge=2)
-    """The first so many; all of them when left out (paper). The authors: 201."""
+    """How many, from the first on; all when left out (paper). The authors: 201."""
     augmented: bool = False
     """Whether they are shifted and scaled as in training (authors)."""
 
@@ -30,9 +30,11 @@ class Recipe(Config):
     title: str = ""
     """What this recipe is for, in one line."""
     seed: int = 0
-    """Of weights and of every draw of the training; the split has its own in `data.seed`."""
+    """Seed of the weights and of all random numbers of the training; the split has its own in
+    `data.seed`."""
     false_positive_rate: float = Field(0.1, gt=0, lt=1)
-    """Target for the verdict: its threshold comes from held-out healthy images."""
+    """Target rate at which healthy images are flagged; held-out healthy images give the threshold
+    for it."""
     calibration: CalibrationConfig = CalibrationConfig()
     data: SerializeAsAny[DataConfig]
     method: SerializeAsAny[MethodConfig]
@@ -50,7 +52,7 @@ class Recipe(Config):
         return _pick(values, configs, "method")
 
     def to_toml(self) -> str:
-        """The whole recipe with every default written out; what is unset is left out."""
+        """The whole recipe with every default written out; what has no value is left out."""
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
     def with_settings(self, settings: Iterable[str]) -> "Recipe":
@@ -65,6 +67,7 @@ def read_recipe(path: Path, settings: Iterable[str] = ()) -> Recipe:
 
 
 def _pick(values: Any, known: Mapping[str, type[Config]], what: str) -> Any:
+    """The settings of a table as the class that its `name` says."""
     if not isinstance(values, Mapping):
         return values
     name = values.get("name")

@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 import torch
 
+from squid.data.pixels import to_unit
 from squid.data.store import Augment
 from squid.errors import ConfigError
 from squid.train import Engine
@@ -75,10 +76,10 @@ def test_a_bf16_training_leaves_the_weights_it_computed_with(trained, store, wat
     for weight in (conv, linear):
         assert torch.equal(weight, weight.bfloat16().float())
     assert not torch.equal(conv, with_digits.encoder.enter.enter[0].weight)
-    images = store.pixels[:4].float() / 255
+    images = to_unit(store.pixels[:4])
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        drawn = with_digits.eval().reconstruct(images)
-        torch.testing.assert_close(without.reconstruct(images), drawn, rtol=0, atol=0)
+        expected = with_digits.eval().reconstruct(images)
+        torch.testing.assert_close(without.reconstruct(images), expected, rtol=0, atol=0)
 
 
 def test_a_step_works_with_weights_that_were_changed_between_epochs(make, store):

@@ -102,8 +102,8 @@ def pick_device(device: Device | torch.device) -> torch.device:
 
 
 def _choose_kernels(precision: Precision) -> None:
-    """Shapes are fixed, so cuDNN may try its kernels out; beside bf16, float32 products need no
-    more than TF32's digits."""
+    """Shapes are fixed, so cuDNN may try out its kernels. Products that stay in float32 in a bf16
+    training need no more than TF32's digits."""
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("high" if precision == "bf16" else "highest")
 
