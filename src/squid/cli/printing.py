@@ -83,6 +83,7 @@ def show_evaluation(
     console: Console, run: Path, record: "Evaluations", evaluation: "Evaluation", metrics: "Metrics"
 ) -> None:
     """The tables of an evaluation."""
+    from squid.evaluation.confounds import what_it_follows
     from squid.evaluation.selection import SELECTION_NAMES
 
     print_line(console, f"{escaped(run)}: {record.method} on {record.data}")
@@ -92,6 +93,9 @@ def show_evaluation(
     console.print(table)
     print_line(console, f"scores: {SELECTION_NAMES[evaluation.selection]}")
     print_line(console, _threshold(metrics))
+    if evaluation.confounds is not None:
+        follows = what_it_follows(evaluation.confounds, evaluation.auc)
+        print_line(console, f"[bold]what this score follows:[/] {follows}")
     if evaluation.findings:
         console.print(_findings(evaluation.findings))
     for measures in evaluation.digits:

@@ -12,6 +12,7 @@ from squid.config import Device, Selection
 from squid.data.image_set import ImageSet, Splits
 from squid.detector import Detector
 from squid.errors import DataError
+from squid.evaluation.confounds import confounds
 from squid.evaluation.digits import DigitMeasures, measure_digits, train_reader
 from squid.evaluation.metrics import BEST_ACCURACY, GroupAuc, evaluate, healthy, per_group_auc
 from squid.evaluation.record import Evaluation, Evaluations, TestImages, read_record
@@ -76,7 +77,7 @@ def evaluate_detector(
     if snapshots:
         selected |= select(snapshots, splits.validation.labels, rate)
     by_selection = {
-        name: _evaluation(name, one, splits.test, rate) for name, one in selected.items()
+        name: _evaluation(name, one, splits, rate) for name, one in selected.items()
     }
     if splits.test.cells is not None:
         digits = _digit_measures(detector, splits)
@@ -91,7 +92,8 @@ def evaluate_detector(
     )
 
 
-def _evaluation(name: Selection, selected: Selected, images: ImageSet, rate: float) -> Evaluation:
+def _evaluation(name: Selection, selected: Selected, splits: Splits, rate: float) -> Evaluation:
+    images = splits.test
     measure = partial(evaluate, selected.test, images.labels)
     return Evaluation(
         selection=name,
@@ -101,6 +103,7 @@ def _evaluation(name: Selection, selected: Selected, images: ImageSet, rate: flo
             "best_accuracy": measure(threshold=BEST_ACCURACY),
         },
         findings=_finding_aucs(selected.test, images),
+        confounds=confounds(selected.test, splits),
         scores=tuple(selected.test.tolist()),
     )
 

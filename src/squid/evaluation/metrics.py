@@ -157,6 +157,22 @@ def per_group_auc(
     return result
 
 
+def resampled_auc(
+    scores: ArrayLike, labels: ArrayLike, *, seed: int = 0, resamples: int = 1000
+) -> tuple[float, Array]:
+    """The AUC, and the same of each bootstrap resample (resamples,)."""
+    bins = _Bins.of(*_checked(scores, labels))
+    rng = np.random.default_rng(seed)
+    samples = [_auc(*tables) for tables in bins.resampled(rng, resamples)]
+    return float(_auc(*bins.counts())[0]), np.concatenate(samples)
+
+
+def estimate(value: float, samples: Array) -> Estimate:
+    """A measure with the interval of its bootstrap samples."""
+    low, high = np.quantile(samples, (0.5 - LEVEL / 2, 0.5 + LEVEL / 2))
+    return Estimate(value=value, low=low, high=high)
+
+
 class _Bins(NamedTuple):
     """Scores as indices into their distinct values: all that ranks and thresholds depend on."""
 

@@ -12,6 +12,7 @@ from pydantic import SerializeAsAny, ValidationError
 from squid.config import Config, Selection, ThresholdKind
 from squid.data.image_set import ANOMALOUS, ImageSet
 from squid.errors import DataError
+from squid.evaluation.confounds import Confounds
 from squid.evaluation.digits import DigitMeasures
 from squid.evaluation.metrics import GroupAuc, Metrics
 from squid.recipe import Recipe
@@ -55,6 +56,8 @@ class Evaluation(Config):
     """By the kind of threshold; AUC and average precision do not depend on it."""
     findings: Mapping[str, GroupAuc] = {}
     """AUC of each finding that has enough images."""
+    confounds: Confounds | None = None
+    """What the score follows besides disease; None in results from before it was measured."""
     digits: tuple[DigitMeasures, ...] = ()
     """DigitAnatomy: without and with noise."""
     scores: tuple[float, ...]

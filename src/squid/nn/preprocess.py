@@ -52,9 +52,7 @@ def flatten_spectrum(images: Tensor) -> Tensor:
     ring = radius.flatten().expand_as(amplitude)
     rings = int(height // 2 + width // 2 + 1)
     total = amplitude.new_zeros(len(images), rings).scatter_add(1, ring, amplitude)
-    count = amplitude.new_zeros(len(images), rings).scatter_add(
-        1, ring, torch.ones_like(amplitude)
-    )
+    count = amplitude.new_zeros(len(images), rings).scatter_add(1, ring, torch.ones_like(amplitude))
     mean = (total / count.clamp_min(1)).gather(1, ring).view_as(spectrum.real)
     wanted = 1 / radius.clamp_min(1).to(mean.dtype)
     flat = torch.fft.irfft2(spectrum * (wanted / mean.clamp_min(1e-6)), s=(height, width))

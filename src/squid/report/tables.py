@@ -8,12 +8,13 @@ from numpy.typing import NDArray
 from squid.calibration import Calibration
 from squid.config import ThresholdKind
 from squid.data.image_set import Splits
+from squid.evaluation.confounds import what_it_follows
 from squid.evaluation.digits import TRUSTED, DigitMeasures
 from squid.evaluation.metrics import MEASURES, Estimate, GroupAuc, Metrics
-from squid.evaluation.record import TestImages
+from squid.evaluation.record import Evaluation, TestImages
 from squid.report.figures.images import HEATMAP_NAMES
 from squid.report.memories import MemoryReads, effective_slots
-from squid.report.page import Html, join, note, table, tag
+from squid.report.page import Html, details, join, note, table, tag
 
 MEASURE_NAMES = dict(zip(MEASURES, (
     "AUC", "Average precision", "Accuracy", "F1", "Sensitivity", "Specificity", "Precision",
@@ -61,6 +62,39 @@ def threshold_note(by_threshold: Mapping[ThresholdKind, Metrics], calibration: C
         f"Threshold of best accuracy: {best.value:.4g}, chosen on these very test images as in the "
         "paper, so all but AUC and average precision is optimistic."
     )
+
+
+def confounds_section(evaluation: Evaluation) -> Html:
+    """What the score follows besides disease."""
+    found = evaluation.confounds
+    assert found is not None
+    rows = [
+        (
+            f"{name}: {stratum.name}",
+            stratum.normal,
+            stratum.anomalous,
+            UNKNOWN if stratum.auc is None else interval(stratum.auc),
+        )
+        for name, covariate in found.covariates.items()
+        for stratum in covariate.strata
+    ]
+    correlations = [
+        (name, f"{one.healthy:+.2f}", f"{one.all:+.2f}") for name, one in found.correlations.items()
+    ]
+    return join(
+        [
+            note(tag("b", "What this score follows. "), what_it_follows(found, evaluation.auc)),
+            details(
+                "AUC within strata, and rank correlations",
+                table(("Stratum", "Normal", "Anomalous", "AUC"), rows, caption=_STRATA),
+                table(("Acquisition", "Healthy", "All"), correlations, caption=_CORRELATIONS),
+            ),
+        ]
+    )
+
+
+_STRATA = "AUC among the test images of each stratum: there the covariate cannot help."
+_CORRELATIONS = "Rank correlation of the score with scores that only see how an image was taken."
 
 
 def findings_table(findings: Mapping[str, GroupAuc]) -> Html:

@@ -1,0 +1,166 @@
+"""What a score follows besides disease: AUC within strata, an adjusted AUC, and the rank correlation
+with scores that only see how an image was taken.
+
+A pooled AUC can come from a covariate that differs between the classes (the view, how sharp images
+are). Within a stratum of that covariate it cannot.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+
+from squid.config import Config
+from squid.data.image_set import ImageSet, Splits
+from squid.evaluation.metrics import Estimate, estimate, resampled_auc
+from squid.evaluation.trivial import acquisition_scores
+
+Array = NDArray[np.float64]
+
+LEAST = 10
+"""Images of each class that a stratum needs."""
+DECILES = 10
+AGE_BANDS = (18, 40, 60, 80)
+STRONG = 0.3
+"""Rank correlation among healthy images from which on a score is said to follow a covariate."""
+
+
+class Stratum(Config):
+    """The images with one value of a covariate."""
+
+    name: str
+    normal: int
+    anomalous: int
+    auc: Estimate | None
+    """None where a class has too few images."""
+
+
+class Covariate(Config):
+    """How well scores detect where the covariate cannot help."""
+
+    strata: tuple[Stratum, ...]
+    adjusted: Estimate | None
+    """The mean of the AUCs within strata, weighted by their anomalous images (Janes & Pepe 2009);
+    None where no stratum has enough images of both classes."""
+
+
+class Correlation(Config):
+    """Rank correlation of a score with one that only sees how an image was taken."""
+
+    healthy: float
+    """Among normal test images, where disease has no part."""
+    all: float
+
+
+class Confounds(Config):
+    """What a score follows besides disease."""
+
+    covariates: Mapping[str, Covariate]
+    """By name: `sharpness` in deciles, and what the dataset knows (view, sex, age)."""
+    correlations: Mapping[str, Correlation]
+    """With each acquisition score."""
+
+
+def confounds(scores: Array, splits: Splits, *, seed: int = 0, resamples: int = 1000) -> Confounds:
+    """All of it for the scores (n,) of the test images."""
+    images, known = splits.test, acquisition_scores(splits)
+    groups = {"sharpness": deciles(-known["minus sharpness"]), **_columns(images)}
+    covariates = {
+        name: covariate(scores, images.labels, group, seed=seed, resamples=resamples)
+        for name, group in groups.items()
+        if len(set(group)) > 1
+    }
+    healthy = images.labels == 0
+    correlations = {
+        name: Correlation(
+            healthy=_rank_correlation(scores[healthy], values[healthy]),
+            all=_rank_correlation(scores, values),
+        )
+        for name, values in known.items()
+    }
+    return Confounds(covariates=covariates, correlations=correlations)
+
+
+def covariate(
+    scores: Array,
+    labels: NDArray[np.int64],
+    groups: Sequence[str],
+    *,
+    seed: int = 0,
+    resamples: int = 1000,
+) -> Covariate:
+    """AUC within each group, and their mean weighted by anomalous images. Resamples keep the number
+    of images of each class in each stratum."""
+    of = np.array(groups)
+    strata, values, samples, weights = [], [], [], []
+    for place, name in enumerate(sorted(set(groups))):
+        inside = of == name
+        anomalous = int(labels[inside].sum())
+        normal = int(inside.sum()) - anomalous
+        auc = None
+        if min(normal, anomalous) >= LEAST:
+            value, resampled = resampled_auc(
+                scores[inside], labels[inside], seed=seed + place, resamples=resamples
+            )
+            auc = estimate(value, resampled)
+            values.append(value)
+            samples.append(resampled)
+            weights.append(anomalous)
+        strata.append(Stratum(name=name, normal=normal, anomalous=anomalous, auc=auc))
+    adjusted = None
+    if weights:
+        mean = float(np.average(values, weights=weights))
+        adjusted = estimate(mean, np.average(samples, axis=0, weights=weights))
+    return Covariate(strata=tuple(strata), adjusted=adjusted)
+
+
+def deciles(values: Array) -> list[str]:
+    """Ten groups of equally many images by rank, `01` the lowest."""
+    rank = values.argsort(kind="stable").argsort(kind="stable")
+    return [f"{1 + int(DECILES * one / len(values)):02d}" for one in rank]
+
+
+def _columns(images: ImageSet) -> dict[str, list[str]]:
+    """What the dataset knows of each image, ages in bands."""
+    found = {name: [str(one) or "?" for one in column] for name, column in images.columns.items()}
+    if "age" in found:
+        found["age"] = [_age_band(one) for one in found["age"]]
+    return found
+
+
+def _age_band(age: str) -> str:
+    if not age.isdigit():
+        return "?"
+    start = max((one for one in (0, *AGE_BANDS) if one <= int(age)), default=0)
+    return f"from {start:02d}"
+
+
+def _rank_correlation(first: Array, second: Array) -> float:
+    if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
+        return 0.0
+    return float(spearmanr(first, second).statistic)
+
+
+def what_it_follows(found: Confounds, auc: float) -> str:
+    """A paragraph for people: by how much the AUC falls within strata, and what the score follows
+    among healthy images."""
+    parts = []
+    for name, one in found.covariates.items():
+        if one.adjusted is not None:
+            parts.append(
+                f"within {name} {100 * one.adjusted.value:.1f} "
+                f"({100 * one.adjusted.low:.1f} to {100 * one.adjusted.high:.1f})"
+            )
+    strong = {n: c.healthy for n, c in found.correlations.items() if abs(c.healthy) >= STRONG}
+    strong = dict(sorted(strong.items(), key=lambda item: -abs(item[1])))
+    follows = ", ".join(f"{name} ({value:+.2f})" for name, value in strong.items())
+    sentence = f"AUC {100 * auc:.1f} over all test images"
+    if parts:
+        sentence += "; " + ", ".join(parts)
+    if follows:
+        return f"{sentence}. Among healthy images the score follows {follows}: rank correlations."
+    weak = max((abs(c.healthy) for c in found.correlations.values()), default=0.0)
+    return (
+        f"{sentence}. Among healthy images it follows no acquisition score by more than {weak:.2f}."
+    )
