@@ -32,7 +32,7 @@ def data_candidates(path: Path) -> list[Path]:
 
 
 def weights_candidates(name: str) -> list[Path]:
-    """Where a file of pretrained weights can be, absolute: as the path says, then in a folder
+    """Where a file of pretrained weights can be, absolute: at this path, then in a folder
     `weights` inside the data folder or next to it."""
     path = Path(name).expanduser()
     if path.is_absolute():

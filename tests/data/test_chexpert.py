@@ -1,4 +1,4 @@
-"""CheXpert: which images count, and the paper's rule for the test set."""
+"""CheXpert: which images count, and how the paper chooses its test set."""
 
 import csv
 from collections import Counter

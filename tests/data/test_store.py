@@ -95,7 +95,7 @@ def test_a_batch_is_one_graph(kind: Interpolation) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_is_captured_in_a_cuda_graph(kind: Interpolation) -> None:
+def test_a_batch_replays_in_a_cuda_graph(kind: Interpolation) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     store = ImageStore(PIXELS, "cuda", interpolation=kind)
@@ -104,6 +104,6 @@ def test_a_batch_is_captured_in_a_cuda_graph(kind: Interpolation) -> None:
     expected = store.batch(index, affine)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        captured = store.batch(index, affine)
+        replayed = store.batch(index, affine)
     graph.replay()
-    assert torch.equal(captured, expected)
+    assert torch.equal(replayed, expected)

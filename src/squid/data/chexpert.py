@@ -6,7 +6,7 @@
 - Layout: train.csv next to train/patient*/study*/view*_frontal.jpg.
 
 The paper tests on 250 normal and 250 abnormal images of the training set, with at least 10 of each
-of 12 findings. Its list is not public, so ours is drawn with a fixed seed, and by patient: one who
+of 12 findings. Its list is not public, so ours is random with a fixed seed, and by patient: one who
 has an image in one split has none in another.
 """
 

@@ -156,7 +156,7 @@ def draw_conditions(rule: str, n: int, rng: np.random.Generator) -> np.ndarray:
         chosen = rng.random((n, len(DIGITS))).argsort(axis=1).argsort(axis=1) < count
         return np.where(chosen, rng.integers(1, kinds, size=chosen.shape), 0)
     cells = rng.integers(0, kinds, size=(n, len(DIGITS)))
-    # Images that came out normal are drawn again.
+    # Images without any anomalous cell get new random conditions.
     while not (anomalous := cells.any(axis=1)).all():
         cells[~anomalous] = rng.integers(0, kinds, size=(int((~anomalous).sum()), len(DIGITS)))
     return cells

@@ -152,7 +152,7 @@ class Folder(FileDataConfig):
         return found.group(1)
 
     def _unrecognised(self, entries: list[Entry]) -> tuple[str, ...]:
-        """A warning where the names of the class folders say nothing about the class."""
+        """A warning where no name of a class folder is known."""
         kinds = {entry.kind for entry in entries} - {""}
         known = (*self.normal_names, *self.anomalous_names)
         if not kinds or any(_is(kind, known) for kind in kinds):

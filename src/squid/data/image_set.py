@@ -163,7 +163,7 @@ class Splits:
     validation: ImageSet
     test: ImageSet
     official: bool
-    """Whether the publisher made the split; else it was drawn here."""
+    """Whether the publisher made the split; else it was made here at random."""
     warnings: tuple[str, ...] = ()
 
     def items(self) -> Iterator[tuple[str, ImageSet]]:

@@ -53,10 +53,10 @@ class ImageStore:
         return len(self.pixels)
 
     def batch(self, index: Tensor, affine: Tensor | None = None) -> Tensor:
-        """(b,) places -> (b, 1, h, w) float32 in [0, 1] on the device.
+        """(b,) indices -> (b, 1, h, w) float32 in [0, 1] on the device.
 
-        `affine` is (b, 3): shift to the right, shift down (shares of the image), scale; what comes
-        from outside is zero. With all on the device this neither waits nor branches on values.
+        `affine` is (b, 3): shift to the right, shift down (shares of the image), scale; pixels
+        from outside are zero. With all on the device this neither waits nor branches on values.
         """
         images = self.pixels.index_select(0, index.to(self.pixels.device))
         images = images.to(self.device, non_blocking=True)
@@ -65,7 +65,7 @@ class ImageStore:
         return to_unit(images)
 
     def batches(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """All images in order, not augmented, with their places; the last batch may be smaller."""
+        """All images in order, not augmented, with their indices; the last batch may be smaller."""
         for start in range(0, len(self), batch_size):
             end = min(start + batch_size, len(self))
             index = torch.arange(start, end, device=self.pixels.device)
@@ -94,6 +94,7 @@ def _nearest(images: Tensor, source: Tensor, dim: int) -> Tensor:
 
 
 def _linear(images: Tensor, source: Tensor, dim: int) -> Tensor:
+    # The pixel before and the one after, weighted by how near their centres are.
     first = (source - 0.5).floor()
     weight = _along(source - 0.5 - first, dim)
     before, after = first.long(), first.long() + 1
@@ -101,7 +102,7 @@ def _linear(images: Tensor, source: Tensor, dim: int) -> Tensor:
 
 
 def _pick(images: Tensor, place: Tensor, dim: int) -> Tensor:
-    """Pixels at the given places along `dim`, zero outside."""
+    """Pixels at the given positions along `dim`, zero outside."""
     length = images.shape[dim]
     inside = _along((place >= 0) & (place < length), dim)
     index = _along(place.clamp(0, length - 1), dim).expand(images.shape)

@@ -9,7 +9,7 @@
 
 The official test set is kept. Kaggle's small `val` joins the training part, from which the paper
 holds out 100 normal and 100 pneumonia images for validation. The paper's list is not public, so
-ours is drawn with a fixed seed, by patient.
+ours is random with a fixed seed, by patient.
 """
 
 import re
