@@ -1,4 +1,8 @@
-"""The one interface: what a method tells the trainer, and what the detector asks of it."""
+"""The interface of a method: what the training loop runs and what the detector calls.
+
+`Method.stages` describes the training as data (`Stage`, `Objective`), so that one loop serves all
+methods; `Method.score` and its siblings are pure functions of images.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,21 +17,22 @@ from squid.config import Config
 from squid.errors import RunError
 
 Shared = Mapping[str, Any]
-"""What one forward pass computed for several objectives."""
+"""Results of one forward pass that several objectives use."""
 
 
 class OptimizerConfig(Config):
-    """One optimiser with its schedule, which moves once an epoch."""
+    """One optimiser with its learning-rate schedule, which advances once an epoch."""
 
     kind: Literal["adam", "sgd", "rmsprop"] = "adam"
     lr: float = 1e-4
     final_lr: float | None = None
-    """Where the schedule ends; the same as `lr` when left out."""
+    """Rate at the end of the schedule; the same as `lr` when left out."""
     schedule: Literal["constant", "cosine", "halving", "poly"] = "constant"
     """`halving` halves the rate every `period`; `poly` falls to zero as
     (1 - progress) ** 0.9."""
     period: int | None = None
-    """Epochs until the end of a cosine or poly, or between halvings; the stage's when left out."""
+    """Epochs until the end of a cosine or poly, or between halvings; those of the stage when left
+    out."""
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     momentum: float = 0.0
@@ -39,26 +44,26 @@ class OptimizerConfig(Config):
 
 @dataclass(frozen=True)
 class NoiseSpec:
-    """A random draw a method needs for each batch. The first axis runs over images (or their
+    """Random numbers that a method needs for each batch. The first axis runs over images (or their
     patches), so ranks can share it."""
 
     shape: tuple[int, ...]
     kind: Literal["bernoulli", "normal", "uniform"]
     probability: float = 0.5
-    """Of a one, for `bernoulli`."""
+    """The chance of a one, for `bernoulli`."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What a loss sees. It is made outside the compiled step, so that tests and ranks can inject
-    every draw."""
+    """The inputs of a loss. They are made outside the compiled step, so that tests and ranks can
+    inject every random number."""
 
     images: Tensor
     """(b, 1, h, w) in [0, 1]."""
     index: Tensor
-    """(b,) place of each image in the training set."""
+    """(b,) index of each image in the training set."""
     noise: Mapping[str, Tensor]
-    """The draws the method asked for in `noise()`."""
+    """The random numbers that `Method.noise` declares."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,21 +77,21 @@ class Objective:
     """Named, weighted scalar terms; their sum is minimised."""
     optimizer: OptimizerConfig
     every: int = 1
-    """Updated in every n-th step of an epoch, from the first on."""
+    """The update happens in every n-th step of an epoch, from the first on."""
     concurrent: Callable[[Batch, Shared], Shared] | None = None
-    """What only this objective needs beside the shared pass: a GPU computes it while the objectives
-    before it are updated, and its result is added to `Shared`."""
+    """A forward pass that only this objective needs after the shared one. A GPU computes it while
+    the objectives before it are updated; its results are added to `Shared`."""
     after: Callable[[], None] | None = None
-    """Right after its update: commit the queue, moving averages. Convolutions may hold copies of
-    their weights meanwhile (`train/working.py`): what this changes are buffers."""
+    """Called right after its update, to commit a queue or move an average. Convolutions may hold
+    copies of their weights meanwhile (`train/bf16.py`), so it may change buffers only."""
     compilable: bool = True
-    """False where torch.compile cannot go (double backward) or goes wrong."""
+    """False where torch.compile fails (double backward) or gives wrong numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Objectives applied in order to each batch, for so many epochs or so many steps (exactly one
-    of the two)."""
+    """Objectives applied in order to each batch, for a number of epochs or a number of steps
+    (exactly one of the two)."""
 
     name: str
     objectives: tuple[Objective, ...]
@@ -96,23 +101,23 @@ class Stage:
     drop_last: bool = True
     """Whether an incomplete last batch of an epoch is left out."""
     augmented: bool = True
-    """Whether its images are moved by chance, where the training asks for it."""
+    """Whether images are augmented, where the settings of the training say so."""
     epoch_steps: int | None = None
-    """The most steps an epoch has; the images beyond them wait for another epoch's order."""
+    """The most steps an epoch has; images beyond them are left to the order of a later epoch."""
     shared: Callable[[Batch, frozenset[str]], Shared] | None = None
-    """One forward that several objectives use; it is told which of them are active in this step."""
+    """One forward pass for several objectives; it gets the names of those active in this step."""
     after: Callable[[], None] | None = None
-    """At the end of each step, when every gradient has been taken."""
+    """Called at the end of each step, when every gradient has been computed."""
     prepare: Callable[[Iterable[Batch]], None] | None = None
-    """Before the stage (centres, k-means) ..."""
+    """Called before the stage (centres, k-means) ..."""
     every_epochs: int | None = None
-    """... and again every so many epochs. The batches are not augmented, hold no noise and can be
-    iterated repeatedly; the precision is that of the steps."""
+    """... and again after every `every_epochs` epochs. The batches are not augmented, hold no noise
+    and can be iterated repeatedly; the precision is that of the steps."""
     snapshots: bool = True
-    """Whether snapshots are taken in it, where the training asks for them: not before the method
-    can score, nor where it learns nothing new."""
+    """Whether snapshots are taken, where the settings of the training say so: not before the method
+    can score, nor where the score does not change."""
     member: "Method | None" = None
-    """Which of an ensemble it trains; a snapshot is of that one alone."""
+    """The member of an ensemble that it trains; a snapshot is of that one alone."""
 
     def steps_per_epoch(self, images: int) -> int:
         whole, rest = divmod(images, self.batch_size)
@@ -120,12 +125,12 @@ class Stage:
         return min(steps, self.epoch_steps or steps)
 
     def epochs_over(self, images: int) -> int:
-        """The last may be incomplete where a stage has so many steps."""
+        """Epochs on so many images; the last may be incomplete where a stage has `steps`."""
         return self.epochs or math.ceil((self.steps or 0) / self.steps_per_epoch(images))
 
 
 class MethodConfig(Config):
-    """What every method's settings have in common."""
+    """The settings that all methods have."""
 
     name: str
     size: int = 128
@@ -145,21 +150,23 @@ class Method(nn.Module):
 
     Config: ClassVar[type[MethodConfig]]
     title: ClassVar[str]
-    """As the tables write it."""
+    """The name in tables."""
     paper: ClassVar[str]
     """Authors, venue and year, then its arXiv number or DOI."""
     training_only: tuple[str, ...] = ()
-    """Prefixes of state that scoring does not need (a teacher): kept apart from the model file."""
+    """Prefixes of state that scoring does not need (a teacher): left out of the model file."""
     fits_images: bool = False
     """Whether scoring fits something to each image by gradient descent: no ONNX graph can do so."""
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Load a state; what is not in it keeps its value, and an empty buffer takes the shape that
-        was fitted."""
+        """Loads a state. What is not in it keeps its value, and an empty buffer takes the shape
+        that was fitted."""
         own = self.state_dict(keep_vars=True)
+        # A buffer whose shape depends on the data is registered empty; make room for it.
         for name, value in state.items():
             if name in own and own[name].numel() == 0:
                 own[name].data = torch.empty_like(value, device=own[name].device)
+        # What scoring needs must be there in the right shape; training-only state may be absent.
         wrong = [n for n, value in state.items() if n not in own or own[n].shape != value.shape]
         needed = [name for name in own if not name.startswith(self.training_only)]
         wrong += [name for name in needed if name not in state]
@@ -170,10 +177,10 @@ class Method(nn.Module):
         self.load_state_dict(dict(state), strict=False)
 
     def begin(self, images: int) -> None:
-        """Told, before `stages()`, how many training images there are."""
+        """Called before `stages()` with the number of training images."""
 
     def noise(self, b: int) -> Mapping[str, NoiseSpec]:
-        """What to draw for a batch of `b` images."""
+        """Declares the random numbers of a batch of `b` images."""
         return {}
 
     def stages(self) -> tuple[Stage, ...]:
@@ -181,8 +188,9 @@ class Method(nn.Module):
         return ()
 
     def finalize(self, batches: Iterable[Batch]) -> None:
-        """Over the training set without augmentation, after the last stage and before a snapshot:
-        Gaussians, stored features of nearest neighbours. The batches can be iterated repeatedly."""
+        """Fits what needs the whole training set (Gaussians, features for nearest neighbours),
+        after the last stage and before a snapshot. The batches are not augmented and can be
+        iterated repeatedly."""
 
     def score(self, images: Tensor) -> Tensor:
         """(b, 1, h, w) -> (b,), higher = more anomalous."""

@@ -12,9 +12,8 @@ from squid.nn.streams import Concurrent
 
 
 class Ensemble(Method):
-    """Members are trained one after the other. They differ by chance alone: by the weights they
-    begin with and by what is drawn in their stages. So do their mistakes, which the mean is freer
-    of."""
+    """Members are trained one after the other. They differ only in their initial weights and in the
+    random numbers of their stages; the mean of their scores varies less than each of them."""
 
     members: Sequence[Method]
     mean: Tensor
@@ -37,7 +36,7 @@ class Ensemble(Method):
             member.begin(images)
 
     def noise(self, b: int) -> dict[str, NoiseSpec]:
-        """The same for all: one of them is trained at a time."""
+        """The same for all members: one of them is trained at a time."""
         return dict(self.members[0].noise(b))
 
     def stages(self) -> tuple[Stage, ...]:
@@ -56,11 +55,12 @@ class Ensemble(Method):
         self.spread.copy_(torch.where(spread > 0, spread, 1.0))
 
     def score(self, images: Tensor) -> Tensor:
-        """The mean of the members' scores, each in units of its spread over training images."""
+        """The mean of the members' scores, each standardised over the training images."""
         return ((self._scores(images) - self.mean) / self.spread).mean(1)
 
     def _scores(self, images: Tensor) -> Tensor:
-        """(b, 1, h, w) -> (b, members), on a GPU all of them at once."""
+        """(b, 1, h, w) -> (b, members), on a GPU all of them concurrently."""
+        # One member runs on the current stream, each other on a stream of its own.
         first, *others = self.members
         concurrent = [Concurrent(m.score, images.device, n) for n, m in enumerate(others)]
         started = [other.start(images) for other in concurrent]
@@ -76,10 +76,10 @@ class Ensemble(Method):
 
 
 def _mean(parts: Iterable[Tensor | None]) -> Tensor | None:
-    """None where a part is."""
-    there = []
+    """The mean of all parts, or None if one of them is None."""
+    present = []
     for part in parts:
         if part is None:
             return None
-        there.append(part)
-    return torch.stack(there).mean(0)
+        present.append(part)
+    return torch.stack(present).mean(0)

@@ -1,1 +1,1 @@
-"""Blocks that know no method: convolutions, patches, memories, discriminators, losses ..."""
+"""Building blocks of several methods, and the documented ones of SQUID's networks."""

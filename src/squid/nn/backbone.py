@@ -1,8 +1,8 @@
-"""Backbones that others trained: VGG16 written out, or any timm model by its name.
+"""Pretrained backbones: VGG16 written out, or any timm model by its name.
 
-Building one touches no file: its weights are read by `Backbone.read_weights`, which a method calls
-in `begin`, that is in training only, so a saved run needs no weights file. That reading is the one
-file access of `nn`. Nothing is ever downloaded.
+Building one reads no file. A method reads the weights by `Backbone.read_weights` in `begin`, that
+is in training only, so a saved run needs no weights file. This is the only file access of `nn`, and
+nothing is ever downloaded.
 """
 
 import importlib
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class BackboneConfig(Config):
-    """Which network gives the features, and where its weights come from."""
+    """The network that gives the features, and the source of its weights."""
 
     name: str = "vgg16"
     """`vgg16`, or any model of timm where that is installed."""
@@ -45,14 +45,14 @@ class BackboneConfig(Config):
 
 
 class Backbone(nn.Module):
-    """Features of each block of a network, coarser and coarser.
+    """Features of each block of a network, coarser from block to block.
 
-    It is always in evaluation mode: statistics of its batch normalisation stay, even where its
+    It is always in evaluation mode: the statistics of its batch normalisation stay, even where its
     weights are fine-tuned.
     """
 
     channels: tuple[int, ...]
-    """Of each block."""
+    """Channels of each block's output."""
     mean: Tensor
     std: Tensor
 
@@ -65,7 +65,7 @@ class Backbone(nn.Module):
 
     @property
     def pretrained(self) -> bool:
-        """False where a result must be called one of a random backbone."""
+        """False for a random backbone, which results must state."""
         return self.config.weights != "random"
 
     def forward(self, images: Tensor, blocks: int | None = None) -> list[Tensor]:
@@ -80,14 +80,14 @@ class Backbone(nn.Module):
         return super().train(False)
 
     def read_weights(self) -> None:
-        """Take the weights of the config; a random backbone keeps its own, with a warning."""
+        """Reads the weights of the config; a random backbone keeps its own, with a warning."""
         if self.pretrained:
             self._read(self.config.weights)
         else:
             _log.warning("The backbone %s is random; %s.", self.config.name, OPTIONS)
 
     def parameters_after(self, block: int) -> list[nn.Parameter]:
-        """Those of all blocks but the first `block`, for fine-tuning."""
+        """The parameters of all blocks but the first `block`, for fine-tuning."""
         raise NotImplementedError
 
     def _maps(self, colour: Tensor, blocks: int) -> list[Tensor]:
@@ -163,7 +163,7 @@ class TimmBackbone(Backbone):
         outputs: Mapping[str, Any] | None = getattr(self.network, "return_layers", None)
         if outputs is None:
             raise ConfigError(
-                f"The blocks of '{self.config.name}' cannot be fine-tuned apart; "
+                f"The blocks of '{self.config.name}' cannot be fine-tuned one by one; "
                 "choose a convolutional backbone."
             )
         found, parameters = 0, []
@@ -175,7 +175,7 @@ class TimmBackbone(Backbone):
 
     def _read(self, weights: str) -> None:
         path = self._cached() if weights == "timm" else _weights_path(weights)
-        try:  # timm knows how names of a file become those of its levels
+        try:  # timm maps the names in a file to those of a network of levels
             overlay = {"file": str(path)}
             filled = self._create(pretrained=True, pretrained_cfg_overlay=overlay)
         except (SafetensorError, KeyError) as error:
@@ -201,7 +201,7 @@ def build_backbone(config: BackboneConfig, *, normalize: bool = True) -> Backbon
 
 
 def pooled(maps: Tensor) -> Tensor:
-    """(b, c, h, w) -> (b, c): the mean over places."""
+    """(b, c, h, w) -> (b, c): the mean over locations."""
     return F.adaptive_avg_pool2d(maps, 1).flatten(1)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 def gaussian_blur(maps: Tensor, sigma: float) -> Tensor:
     """(b, h, w) -> (b, h, w), with a Gaussian of `sigma` pixels; the border mirrors."""
     radius = min(math.ceil(3 * sigma), *(side - 1 for side in maps.shape[-2:]))
+    # Two passes with a one-dimensional kernel: a Gaussian is separable.
     steps = torch.arange(-radius, radius + 1, device=maps.device, dtype=maps.dtype)
     kernel = torch.softmax(-(steps**2) / (2 * sigma**2), 0)
     padded = F.pad(maps[:, None], (radius,) * 4, mode="reflect")  # (b, 1, h + 2r, w + 2r)

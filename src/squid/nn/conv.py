@@ -1,4 +1,4 @@
-"""Convolutional building blocks: batch normalisation that other ranks may join, the residual block,
+"""Convolutional building blocks: batch normalisation over several ranks, the residual block,
 doubling of maps."""
 
 from typing import Any, Literal
@@ -11,35 +11,34 @@ from torch import Tensor, nn
 from squid.nn.ranks import ALONE, Ranks
 
 Statistics = Literal["batch", "halves", "running", "image"]
-"""Whose mean and variance normalise a map: this batch's, those of each half of the batch (two
+"""The mean and variance that normalise a map: this batch's, those of each half of the batch (two
 batches in one pass), the tracked ones, or each image's own."""
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """Half precision raised to float32; float32 and float64 as they are."""
+    """Raises half precision to float32; leaves float32 and float64 as they are."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 class BatchNorm(nn.BatchNorm2d):
-    """Batch normalisation whose statistics may span several ranks, or be those of each image
-    alone."""
+    """Batch normalisation whose statistics may span several ranks, or be those of each image."""
 
     ranks: Ranks = ALONE
 
     def __init__(self, channels: int) -> None:
         super().__init__(channels)
-        self.num_batches_tracked = None  # nothing reads it, and counting costs a kernel
+        self.num_batches_tracked = None  # never read, and counting costs a kernel
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *how: Any, **more: Any
     ) -> None:
-        """Of torch's own layers, too: their count is left out."""
+        """Also loads the state of torch's own layers, without their count."""
         state_dict.pop(f"{prefix}num_batches_tracked", None)
         nn.Module._load_from_state_dict(self, state_dict, prefix, *how, **more)
 
     def forward(self, x: Tensor, statistics: Statistics | None = None) -> Tensor:
-        """Without `statistics` the module's mode decides: the batch's in training, the tracked ones
-        in evaluation."""
+        """Without `statistics` the mode decides: the batch's in training, the tracked ones in
+        evaluation."""
         statistics = statistics or ("batch" if self.training else "running")
         if statistics == "image":
             normalise = normalised_each if x.is_cuda else F.instance_norm
@@ -60,9 +59,10 @@ class BatchNorm(nn.BatchNorm2d):
         )
 
     def _normalise_halves(self, x: Tensor) -> Tensor:
-        """As two passes of "batch", the first half first; written out where a compiler fuses it."""
+        """Equals two passes with "batch", the first half first."""
         if not torch.compiler.is_compiling() or not self.ranks.alone:
             return torch.cat([self(half, "batch") for half in x.chunk(2)])
+        # Written out, a compiler fuses both passes.
         halves = rearrange(at_least_float32(x), "(two b) c h w -> two b c h w", two=2)
         variance, mean = torch.var_mean(halves, (1, 3, 4), correction=0)  # (2, c)
         for half in range(2):
@@ -74,7 +74,7 @@ class BatchNorm(nn.BatchNorm2d):
         return normal.flatten(0, 1).to(x.dtype)
 
     def _normalise_jointly(self, x: Tensor) -> Tensor:
-        """As if all ranks' images, in equal shares, were one batch; gradients reach every rank."""
+        """Treats the images of all ranks, in equal shares, as one batch with all its gradients."""
         wide = at_least_float32(x)
         local = torch.stack((wide.mean((0, 2, 3)), wide.square().mean((0, 2, 3))))  # (2, c)
         mean, square = self.ranks.mean(local).unbind()
@@ -94,8 +94,8 @@ class BatchNorm(nn.BatchNorm2d):
 
 
 def normalised_each(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """`F.instance_norm` written out: on a GPU its kernel first copies channels-last maps, which
-    makes a discriminator take twice as long."""
+    """`F.instance_norm` written out. On a GPU the library's kernel first copies channels-last maps,
+    which doubles the time of a discriminator."""
     wide = at_least_float32(x)
     variance, mean = torch.var_mean(wide, (2, 3), correction=0, keepdim=True)  # (b, c, 1, 1)
     scale = weight[:, None, None] * torch.rsqrt(variance + eps)
@@ -130,7 +130,7 @@ class ResidualBlock(nn.Module):
 def to_one_channel(conv: nn.Conv2d, x: Tensor) -> Tensor:
     """A 1x1 convolution (b, c, h, w) -> (b, 1, h, w), at least float32.
 
-    cuDNN has no good kernel for a single channel: compiled GPU code takes a sum that it fuses.
+    cuDNN has no fast kernel for a single channel, so compiled GPU code uses a sum that it fuses.
     """
     if x.is_cpu or not torch.compiler.is_compiling():
         return at_least_float32(conv(x))
@@ -146,8 +146,8 @@ def weighed_channels(conv: nn.Conv2d, x: Tensor) -> Tensor:
 def upsample2(x: Tensor) -> Tensor:
     """Bilinear doubling of height and width, corners not aligned: (b, c, h, w) -> (b, c, 2h, 2w).
 
-    The library's kernel serves the CPU, ONNX and scoring: in training on a GPU it was the slowest
-    of a step.
+    The library's kernel serves the CPU, ONNX and scoring. In training on a GPU it was the slowest
+    kernel of a step, so slices replace it there.
     """
     compiled = torch.compiler.is_compiling() and not torch.onnx.is_in_onnx_export()
     if not compiled and (x.is_cpu or not torch.is_grad_enabled()):
@@ -161,8 +161,8 @@ def doubled_by_slices(x: Tensor) -> Tensor:
 
 
 def _double(x: Tensor, dim: int) -> Tensor:
-    """Each cell becomes two, a quarter of the way towards either neighbour; the border repeats
-    itself."""
+    """Each cell becomes two, a quarter of the way towards either neighbour; the border is
+    repeated."""
     last = x.shape[dim] - 1
     before = torch.cat((x.narrow(dim, 0, 1), x.narrow(dim, 0, last)), dim)
     after = torch.cat((x.narrow(dim, 1, last), x.narrow(dim, last, 1)), dim)

@@ -1,4 +1,4 @@
-"""The strided networks of DCGAN, as Ganomaly uses them."""
+"""The strided networks of DCGAN (Radford et al., ICLR 2016), in the form that Ganomaly uses."""
 
 from itertools import pairwise
 
@@ -62,15 +62,15 @@ class DcganDecoder(nn.Module):
 
 @torch.no_grad()
 def initialise(network: nn.Module, generator: torch.Generator | None = None) -> None:
-    """In place: convolutions from N(0, 0.02), normalisations from N(1, 0.02) without shift."""
+    """Sets convolutions from N(0, 0.02) and normalisations from N(1, 0.02) without shift."""
     for module in network.modules():
         if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
-            _draw(module.weight, 0.0, generator)
+            _set_normal(module.weight, 0.0, generator)
         elif isinstance(module, BatchNorm):
-            _draw(module.weight, 1.0, generator)
+            _set_normal(module.weight, 1.0, generator)
             module.bias.zero_()
 
 
-def _draw(weight: Tensor, mean: float, generator: torch.Generator | None) -> None:
-    """Drawn on the CPU, so that every device starts from the same numbers."""
+def _set_normal(weight: Tensor, mean: float, generator: torch.Generator | None) -> None:
+    """The numbers are drawn on the CPU, so that every device starts from the same ones."""
     weight.copy_(torch.empty(weight.shape).normal_(mean, SPREAD, generator=generator))

@@ -1,5 +1,5 @@
-"""Student and teacher generators: the decoder, and the memories between its levels (SQUID, sec. 3.1
-and appendix A)."""
+"""The decoder of student and teacher, and the memories between its levels (SQUID, sec. 3.1 and
+appendix A)."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -17,7 +17,7 @@ MemoryPlace = Literal["window", "patch"]
 
 
 class MemoryBlock(nn.Module):
-    """Replaces the maps of patches by what a memory holds.
+    """Replaces the maps of patches by their reads of a memory.
 
     `patch`: a token is the whole map of a patch and each position of the image has its region.
     `window`: the map of every patch is cut into grid x grid windows and a region serves the same
@@ -33,7 +33,7 @@ class MemoryBlock(nn.Module):
         shortcut: ShortcutKind | Literal["deferred"] = "masked",
         rho: float = 0.95,
     ) -> None:
-        """`deferred`: what is learned is learned without the memory, which only fills; it is read
+        """`deferred`: in training the maps pass unchanged and only fill the memory, which is read
         after training."""
         super().__init__()
         self.memory, self.grid, self.place = memory, grid, place
@@ -44,7 +44,7 @@ class MemoryBlock(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(b*p, c, h, w) -> (b*p, c, h, w); the mask, in training, is (b*p, 1, h, w)."""
         maps = split(x, self.grid) if self.place == "window" else x
-        tokens = rearrange(maps, "(b p) c h w -> b p (h w c)", p=self.grid**2)
+        tokens = rearrange(maps, "(b p) c h w -> b p (h w c)", p=self.grid**2)  # (b, p, d)
         if self.deferred and self.training:
             assert isinstance(self.memory, MemoryQueue)
             self.memory.keep(tokens)
@@ -57,7 +57,7 @@ class MemoryBlock(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Patches' bottlenecks -> the image. Patches are put together before the last `merge_level`
+    """The bottlenecks of patches -> the image. Patches are merged before the last `merge_level`
     doublings."""
 
     def __init__(
@@ -70,12 +70,12 @@ class Decoder(nn.Module):
         memories: Sequence[MemoryBlock] = (),
         bias: bool = True,
     ) -> None:
-        """`channels` are the encoder's; skips and memories serve the levels before patches are put
-        together."""
+        """`channels` are the encoder's; skips and memories serve the levels before patches are
+        merged."""
         super().__init__()
         depth = len(channels) - 1
-        self.grid, self.skipped = grid, depth - merge_level if skips else 0
-        self.merged_at = depth - merge_level
+        self.grid, self.merged_at = grid, depth - merge_level
+        self.skipped = self.merged_at if skips else 0
         self.levels = nn.ModuleList(
             ResidualBlock(
                 channels[i + 1] + (channels[i] if i >= depth - self.skipped else 0),

@@ -10,7 +10,7 @@ from squid.nn.conv import BatchNorm, Statistics, at_least_float32
 
 
 class DiscriminatorLevel(nn.Module):
-    """A 5x5 convolution that halves the map, normalised (but for the first), leaky."""
+    """A 5x5 convolution that halves the map, batch normalisation (but in the first), leaky ReLU."""
 
     def __init__(self, inputs: int, outputs: int, normalised: bool) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class DiscriminatorLevel(nn.Module):
 
 class Discriminator(nn.Module):
     """One logit per image, higher = more real. Levels halve the image until at most 4 x 4 cells are
-    left; a linear head reads them."""
+    left, the inputs of a linear head."""
 
     def __init__(self, size: int, width: int = 16) -> None:
         super().__init__()
@@ -39,8 +39,7 @@ class Discriminator(nn.Module):
         self.head = nn.Linear(channels[-1] * size**2, 1)
 
     def forward(self, images: Tensor, statistics: Statistics | None = None) -> Tensor:
-        """(b, 1, h, w) -> (b, 1). With `image` statistics a logit does not depend on the other
-        images."""
+        """(b, 1, h, w) -> (b, 1). With `image` statistics a logit depends on its image alone."""
         return self.classify(self.features(images, statistics))
 
     def features(self, images: Tensor, statistics: Statistics | None = None) -> Tensor:
@@ -52,7 +51,7 @@ class Discriminator(nn.Module):
 
     def classify(self, features: Tensor) -> Tensor:
         """The last map, (b, c, h', w') -> (b, 1)."""
-        with torch.autocast(features.device.type, enabled=False):  # scores are ranked by it
+        with torch.autocast(features.device.type, enabled=False):  # ranking needs the precision
             weight = self.head.weight  # (1, values)
             values = features.to(weight.dtype).reshape(-1, *weight.shape)
             return (values * weight).sum(-1) + self.head.bias

@@ -1,5 +1,4 @@
-"""Encoders of patches. Any backbone serves (SQUID, sec. 3.1) that halves the map from level to
-level."""
+"""Encoders of patches (SQUID, sec. 3.1): any network that halves the map from level to level."""
 
 from typing import Protocol
 
@@ -10,11 +9,11 @@ from squid.nn.conv import BatchNorm, ResidualBlock, conv3x3
 
 
 class Encoder(Protocol):
-    """Features of a patch at every scale."""
+    """Features of a patch at each scale."""
 
     channels: tuple[int, ...]
-    """Of each level, whose map is the patch halved 0, 1, 2 ... times; the last level is the
-    bottleneck."""
+    """Channels of each level, whose map is the patch halved 0, 1, 2 ... times; the last level is
+    the bottleneck."""
 
     def __call__(self, patches: Tensor) -> tuple[Tensor, list[Tensor]]:
         """(b, 1, h, w) -> the bottleneck, and the maps of the levels above it, largest first."""
@@ -22,7 +21,7 @@ class Encoder(Protocol):
 
 
 class ResidualEncoder(nn.Module):
-    """The authors' encoder: residual blocks, the first convolution of a level with stride two."""
+    """The authors' encoder: residual blocks whose first convolution has stride two."""
 
     def __init__(self, width: int, depth: int, *, bias: bool = True) -> None:
         super().__init__()
@@ -41,8 +40,8 @@ class ResidualEncoder(nn.Module):
 
 
 class PooledEncoder(nn.Module):
-    """The paper's encoder as its table reads: one convolution and a max-pooling per level, half the
-    authors' bottleneck."""
+    """The encoder of the paper's table: one convolution and a max-pooling per level, with a
+    bottleneck half as wide as the authors'."""
 
     def __init__(self, width: int, depth: int, *, bias: bool = True) -> None:
         super().__init__()

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class Gaussian(nn.Module):
-    """`p` Gaussians of `d` dimensions, one for each place; empty until fitted."""
+    """`p` Gaussians of `d` dimensions, one for each location; empty until fitted."""
 
     mean: Tensor
     whitening: Tensor
@@ -17,7 +17,8 @@ class Gaussian(nn.Module):
         self.register_buffer("whitening", torch.empty(0))
 
     def fit(self, mean: Tensor, covariance: Tensor) -> None:
-        """Keeps the inverse of the Cholesky factor: a distance is then one product, no solving."""
+        """(p, d), (p, d, d)."""
+        # With the inverse of the Cholesky factor a distance is one product, with nothing to solve.
         factor = torch.linalg.cholesky(covariance.double())  # (p, d, d)
         unit = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
         inverse = torch.linalg.solve_triangular(factor, unit.expand_as(factor), upper=False)
@@ -30,7 +31,7 @@ class Gaussian(nn.Module):
 
 
 class Moments:
-    """Mean and covariance at each place from sums, so that no batch has to be kept."""
+    """Mean and covariance at each location from sums, so that no batch has to be kept."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -15,7 +15,7 @@ ShortcutKind = Literal["masked", "soft", "residual", "straight", "none"]
 
 
 def masked_shortcut(x: Tensor, inpainted: Tensor, mask: Tensor) -> Tensor:
-    """The in-painted feature where the mask is one, else the one it came from (eq. 2)."""
+    """The in-painted feature where the mask is one, else the original feature (eq. 2)."""
     mask = mask.to(x.dtype)
     return mask * inpainted + (1 - mask) * x
 
@@ -23,8 +23,8 @@ def masked_shortcut(x: Tensor, inpainted: Tensor, mask: Tensor) -> Tensor:
 def shortcut(
     x: Tensor, inpainted: Tensor, kind: ShortcutKind, *, mask: Tensor | None, rho: float
 ) -> Tensor:
-    """`masked` acts where a mask is given (in training); `soft` is its mean and `residual` a sum,
-    in training and after; `straight` lets gradients around the block and no feature."""
+    """`masked` acts where a mask is given, that is in training; `soft` is its mean and `residual` a
+    sum, in training and after; `straight` passes gradients around the block but no feature."""
     if kind == "residual":
         return x + inpainted
     if kind == "straight":
@@ -35,10 +35,10 @@ def shortcut(
 
 
 class NeighbourAttention(nn.Module):
-    """Each position's feature asks the eight memory reads around it.
+    """Attention of each position's feature (the query) to the eight memory reads around it.
 
-    A neighbour beyond the border is a zero vector that still takes part: its key and value are the
-    projection's biases.
+    A neighbour beyond the border counts as a zero vector: its key and value are the projection's
+    biases.
     """
 
     neighbours: Tensor
@@ -49,7 +49,8 @@ class NeighbourAttention(nn.Module):
         self.query = nn.Linear(width, width)
         self.key_value = nn.Linear(width, 2 * width)
         self.out = nn.Linear(width, width)
-        for projection in (self.query, self.key_value):  # as if the three were one Xavier matrix
+        # Xavier initialisation as if query, key and value were one matrix, as torch's layer has it.
+        for projection in (self.query, self.key_value):
             nn.init.uniform_(projection.weight, -((1.5 / width) ** 0.5), (1.5 / width) ** 0.5)
         for projection in (self.query, self.key_value, self.out):
             nn.init.zeros_(projection.bias)
@@ -63,21 +64,23 @@ class NeighbourAttention(nn.Module):
         pairs = torch.cat((pairs, missing), 1)[:, self.neighbours]  # (b, p, 8, 2d)
         key, value = rearrange(pairs, "b p n (two a d) -> two b p n a d", two=2, a=self.heads)
         similarity = torch.einsum("bpad,bpnad->bpan", query, key) * query.shape[-1] ** -0.5
-        answer = torch.einsum("bpan,bpnad->bpad", similarity.softmax(-1).to(value.dtype), value)
-        out: Tensor = self.out(rearrange(answer, "b p a d -> b p (a d)"))
+        weights = similarity.softmax(-1).to(value.dtype)  # (b, p, a, n)
+        mixed = torch.einsum("bpan,bpnad->bpad", weights, value)
+        out: Tensor = self.out(rearrange(mixed, "b p a d -> b p (a d)"))
         return out
 
 
 def neighbour_index(grid: int) -> Tensor:
     """(p, 8): the positions around each position, row by row; `p`, one past the last, stands for
     one beyond the border."""
+    # The 3 x 3 neighbourhoods of a grid with a border of `p`, without their centres.
     positions = F.pad(torch.arange(grid**2).view(grid, grid), (1, 1, 1, 1), value=grid**2)
     around = positions.unfold(0, 3, 1).unfold(1, 3, 1).reshape(grid**2, 9)
     return around[:, [0, 1, 2, 3, 5, 6, 7, 8]]
 
 
 class NeighbourConvolution(nn.Module):
-    """The ablation of appendix B: a 3x3 convolution over the grid of positions in the place of
+    """The ablation of appendix B: a 3x3 convolution over the grid of positions instead of
     attention."""
 
     def __init__(self, width: int, grid: int) -> None:
@@ -93,7 +96,7 @@ class NeighbourConvolution(nn.Module):
 
 
 class NeighbourLayer(nn.Module):
-    """Features (b, p, d) and what the memory found for them -> in-painted tokens (b, p, d).
+    """Features (b, p, d) and their memory reads (b, p, d) -> in-painted tokens (b, p, d).
 
     The authors' layer adds the position's own memory read, not its feature, and normalises the
     branches; `standard` is the layer of Vaswani et al. with the feature as residual.
@@ -124,7 +127,8 @@ class NeighbourLayer(nn.Module):
 
 
 class InpaintingBlock(nn.Module):
-    """Replaces the feature of each patch by what normal images hold at its place and around it."""
+    """Replaces the feature of each patch by what the memory holds of normal patches at its position
+    and around it."""
 
     location: Tensor
 
@@ -139,8 +143,7 @@ class InpaintingBlock(nn.Module):
         heads: int = 8,
         location_code: bool = True,
     ) -> None:
-        """`side` is that of the map, whose `channels // 4 * side**2` values make one token of the
-        memory."""
+        """`side` is that of the map; a token of the memory has `channels // 4 * side**2` values."""
         super().__init__()
         self.grid, self.side = grid, side
         inner = channels // 4
@@ -168,7 +171,7 @@ class InpaintingBlock(nn.Module):
         return inpainted
 
     def features(self, x: Tensor) -> Tensor:
-        """(b*p, c, h, w) -> the tokens (b, p, d) that the memory is asked for and stores."""
+        """(b*p, c, h, w) -> the tokens (b, p, d) that read the memory and that it stores."""
         tokens: Tensor = rearrange(self.reduce(x), "(b p) c h w -> b p (c h w)", p=self.grid**2)
         return tokens
 

@@ -25,7 +25,7 @@ TINY = 1e-12
 
 def gumbel_shrink(similarity: Tensor, k: int, topk: TopK = "paper") -> Tensor:
     """Weights of the most similar slots, summing to one; the gradient is that of the whole softmax
-    (sec. 3.2, eq. 1).
+    (SQUID, sec. 3.2, eq. 1).
 
     `paper` keeps the `k` largest (and ties of the last). `authors` keeps what is strictly above the
     k-th largest: k - 1 of them, and none where all are equal.
@@ -55,7 +55,7 @@ class Shrinkage:
 
     kind: Literal["gumbel", "hard", "none"] = "gumbel"
     of: Literal["softmax", "similarity"] = "softmax"
-    """What is shrunk: the softmax, or the raw similarities as eq. 1 is written."""
+    """The softmax is shrunk, or the raw similarities as eq. 1 is written."""
     k: int = 5
     topk: TopK = "paper"
     threshold: float = 0.0025
@@ -63,7 +63,7 @@ class Shrinkage:
     """Divides the similarities: the lower, the more the most similar slot outweighs the next."""
 
     def __call__(self, similarity: Tensor) -> Tensor:
-        similarity = similarity / self.temperature
+        similarity = similarity / self.temperature  # (..., n)
         raw = self.of == "similarity"
         if self.kind == "gumbel" and not raw:
             return gumbel_shrink(similarity, self.k, self.topk)
@@ -90,8 +90,8 @@ def read(
 def read_weights(
     tokens: Tensor, slots: Tensor, shrink: Shrinkage, similarity: Similarity = "dot"
 ) -> Tensor:
-    """(b, r*q, d), (r, n, d) -> (b*q, r, n): the weight of each slot in the read of each token,
-    which looks at the slots of its own region only."""
+    """(b, r*q, d), (r, n, d) -> (b*q, r, n): the weight of each slot in the read of each token. A
+    token reads the slots of its own region only."""
     query = rearrange(tokens, "b (r q) d -> (b q) r d", r=slots.shape[0])
     with torch.autocast(tokens.device.type, enabled=False):  # ranking slots needs the precision
         return shrink(_similarity(at_least_float32(query), at_least_float32(slots), similarity))
@@ -164,7 +164,7 @@ class MemoryQueue(Memory):
         return super().forward(tokens)
 
     def keep(self, tokens: Tensor) -> None:
-        """For `commit` to store."""
+        """Remembers tokens that `commit` will store."""
         self.pending = tokens.detach()
 
     @torch.no_grad()
@@ -174,8 +174,9 @@ class MemoryQueue(Memory):
         assert self.pending is not None, "commit() follows a forward pass in training mode"
         regions, size, _ = self.slots.shape
         tokens = self.ranks.gather(self.pending)
-        rows = rearrange(tokens, "b (r q) d -> r (b q) d", r=regions)
+        rows = rearrange(tokens, "b (r q) d -> r (b q) d", r=regions)  # (r, count, d)
         count = rows.shape[1]
+        # Indices on the device instead of slices, so that nothing waits for the pointer's value.
         order = torch.arange(max(count - size, 0), count, device=rows.device)
         index = (self.pointer + order) % size
         self.slots.index_copy_(1, index, rows[:, -size:].to(self.slots.dtype))

@@ -1,8 +1,8 @@
 """The image as a grid of patches (SQUID, sec. 3.1).
 
-Positions run row by row inside each image and images follow each other: index = image * grid**2 +
-row * grid + column. What is copied is written channels-last, the layout in which convolutions are
-fastest, so that a channels-last network stays so.
+Positions run row by row within each image, and images follow each other: index = image * grid**2 +
+row * grid + column. Copies are written channels-last, the layout in which convolutions are fastest,
+so that a channels-last network stays channels-last.
 """
 
 from einops import rearrange

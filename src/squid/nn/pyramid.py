@@ -1,4 +1,4 @@
-"""Pyramids of maps, each half as large as the last: how many there are and how wide."""
+"""Pyramids of maps, each half as large as the one before: their number and their widths."""
 
 from typing import Annotated
 
@@ -6,7 +6,7 @@ from pydantic import AfterValidator
 
 
 def _check_side(size: int) -> int:
-    if size < 32 or size // (size & -size) not in (1, 3):  # what is left after all halvings
+    if size < 32 or size // (size & -size) not in (1, 3):  # the odd factor
         raise ValueError(
             f"{size} cannot be halved down to 4 or 3; choose a power of two or three times one, "
             "from 32 on: 32, 48, 64, 96, 128, ..."
@@ -15,16 +15,16 @@ def _check_side(size: int) -> int:
 
 
 Side = Annotated[int, AfterValidator(_check_side)]
-"""Of an image that can be halved down to 4 x 4, or to 3 x 3."""
+"""Side of an image that can be halved down to 4 x 4, or to 3 x 3."""
 
 
 def smallest_side(size: int) -> int:
-    """What is left of a `Side` that is halved as often as can be: 4, or 3 where it divides by 3."""
+    """The smallest map of a `Side` after all halvings: 4, or 3 where it divides by 3."""
     return 3 if size % 3 == 0 else 4
 
 
 def count_halvings(size: int) -> int:
-    """How often a `Side` is halved until its smallest is left."""
+    """How often a `Side` is halved until its smallest map."""
     return (size // smallest_side(size)).bit_length() - 1
 
 

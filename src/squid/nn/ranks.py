@@ -1,8 +1,8 @@
-"""What a block needs of the other processes of a distributed training.
+"""The collective operations that a block needs in a distributed training.
 
-`nn` knows no process group: a block that mixes images of a batch (batch normalisation, the memory
-queue) asks its `ranks`, and `train/step.py` puts the real ones in. Alone, every question answers
-itself.
+`nn` knows no process group. A block that mixes images of a batch (batch normalisation, the memory
+queue) calls its `ranks`; `train/step.py` sets the real ones, and with one process they change
+nothing.
 """
 
 from typing import Protocol
@@ -14,16 +14,16 @@ class Ranks(Protocol):
     """The processes that train together."""
 
     alone: bool
-    """Whether there is only this one."""
+    """Whether there is only this process."""
     size: int
-    """How many there are."""
+    """Number of processes."""
 
     def mean(self, x: Tensor) -> Tensor:
-        """Mean over ranks; gradients flow to every rank."""
+        """The mean over ranks; gradients flow to every rank."""
         ...
 
     def gather(self, x: Tensor) -> Tensor:
-        """Rows of all ranks, in rank order; no gradient."""
+        """The rows of all ranks, in rank order; no gradient."""
         ...
 
 

@@ -1,4 +1,5 @@
-"""Pre-activation residual networks that halve or double maps, as WGAN-GP and its heirs use them."""
+"""Pre-activation residual networks that halve or double maps (WGAN-GP, Gulrajani et al., NIPS 2017;
+f-AnoGAN; IGD)."""
 
 from itertools import pairwise
 from typing import Literal
@@ -11,7 +12,7 @@ from squid.nn.conv import BatchNorm, Statistics
 from squid.nn.pyramid import doubling_widths
 
 Norm = Literal["batch", "layer"]
-"""`layer` normalises each image alone, over channels and places: what a gradient penalty needs."""
+"""`layer` normalises each image alone, over channels and locations, as a gradient penalty needs."""
 
 
 class NormReLU(nn.Module):
@@ -22,7 +23,7 @@ class NormReLU(nn.Module):
         self.norm = BatchNorm(channels) if kind == "batch" else nn.GroupNorm(1, channels)
 
     def forward(self, x: Tensor, statistics: Statistics | None = None) -> Tensor:
-        """`statistics` concern batch normalisation only."""
+        """`statistics` matter to batch normalisation only."""
         batched = isinstance(self.norm, BatchNorm)
         x = self.norm(x, statistics) if batched else self.norm(x)
         return F.relu(x)
@@ -109,7 +110,7 @@ class CodeToMaps(nn.Module):
 
 
 def residual_widths(width: int, levels: int) -> tuple[int, ...]:
-    """Channels before the first level and after each: they double up to eight times as many."""
+    """Channels before the first level and after each; they double up to eight times as many."""
     return doubling_widths(width, levels + 1, 8 * width)
 
 

@@ -8,11 +8,11 @@ from squid.nn.blur import gaussian_blur
 from squid.nn.conv import at_least_float32
 
 SIGMA = 1.5
-"""Of the Gaussian window, in pixels."""
+"""Standard deviation of the Gaussian window, in pixels."""
 LUMINANCE, CONTRAST = 0.01**2, 0.03**2
-"""What keeps the quotients finite, for pixels in [0, 1]."""
+"""Constants that keep the quotients finite, for pixels in [0, 1]."""
 SCALE_WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
-"""Of each scale, finest first."""
+"""Weight of each scale, finest first."""
 
 
 def ssim(images: Tensor, others: Tensor, *, window: int = 11) -> Tensor:
@@ -22,8 +22,8 @@ def ssim(images: Tensor, others: Tensor, *, window: int = 11) -> Tensor:
 
 
 def ms_ssim(images: Tensor, others: Tensor, *, window: int = 11) -> Tensor:
-    """(b, 1, h, w) twice, in [0, 1] -> (b,). Scales that the window does not fit are left out, and
-    the weights of the others sum to one again."""
+    """(b, 1, h, w) twice, in [0, 1] -> (b,). Scales smaller than the window are left out, and the
+    weights of the others are scaled to sum to one."""
     scales = scales_of(min(images.shape[-2:]), window)
     total = sum(SCALE_WEIGHTS[:scales])
     product = torch.ones_like(images[:, 0, 0, 0])
@@ -31,7 +31,9 @@ def ms_ssim(images: Tensor, others: Tensor, *, window: int = 11) -> Tensor:
         luminance, similarity = _similarities(images, others, window)
         if scale == scales - 1:
             similarity = luminance * similarity
-        mean = similarity.mean((1, 2)).clamp_min(1e-6)  # a power of a negative is no number
+        mean = similarity.mean((1, 2)).clamp_min(
+            1e-6
+        )  # a power of a negative number is not defined
         product = product * mean ** (weight / total)
         images, others = F.avg_pool2d(images, 2), F.avg_pool2d(others, 2)
     return product
@@ -39,8 +41,8 @@ def ms_ssim(images: Tensor, others: Tensor, *, window: int = 11) -> Tensor:
 
 def disagreement(images: Tensor, others: Tensor, *, window: int, smooth: float) -> Tensor:
     """(b, 1, h, w) twice, in [0, 1] -> (b, 1, h, w): one minus SSIM's contrast and structure, in
-    box windows around each pixel, after a Gaussian of `smooth` pixels. Zero where both are flat or
-    the same, one where one is flat."""
+    box windows around each pixel, after a Gaussian of `smooth` pixels. Zero where both images are
+    flat or the same, one where one of them is flat."""
     with torch.autocast(images.device.type, enabled=False):  # variances are small differences
         a, b = (
             gaussian_blur(at_least_float32(both)[:, 0], smooth)[:, None]
@@ -55,13 +57,14 @@ def disagreement(images: Tensor, others: Tensor, *, window: int, smooth: float) 
 
 
 def scales_of(size: int, window: int) -> int:
-    """How many of the five scales hold the window with room to move."""
+    """How many of the five scales are larger than the window."""
     scales = [n for n in range(len(SCALE_WEIGHTS)) if (window - 1) << n < size]
     return max(1, len(scales))
 
 
 def _similarities(images: Tensor, others: Tensor, window: int) -> tuple[Tensor, Tensor]:
-    """Of luminance, and of contrast and structure together, at each place of the window."""
+    """Similarities of luminance, and of contrast and structure together, at each location of the
+    window."""
     with torch.autocast(images.device.type, enabled=False):  # variances are small differences
         a, b = at_least_float32(images), at_least_float32(others)
         moments = torch.cat((a, b, a * a, b * b, a * b), 1)  # (b, 5, h, w)

@@ -16,9 +16,9 @@ class Concurrent(Generic[P, T]):
     """`start` it, do other work, then `join` what it returned."""
 
     def __init__(self, function: Callable[P, T], device: torch.device, number: int = 0) -> None:
-        """Functions of different `number` have different streams."""
+        """Functions of different `number` run on different streams."""
         self._function, self._number = function, number
-        # A compiler finds for itself what can be done at once.
+        # Compiled code needs no streams: the compiler orders the work itself.
         self._inline = device.type != "cuda" or torch.compiler.is_compiling()
 
     def start(self, *given: P.args, **named: P.kwargs) -> T:
@@ -42,12 +42,14 @@ class Concurrent(Generic[P, T]):
 
 @cache
 def _side_stream(stream: torch.cuda.Stream, number: int) -> torch.cuda.Stream:
-    """One side stream per stream: work that is being captured must not mix with other work."""
+    """One side stream per stream, so that work recorded in a CUDA graph does not mix with other
+    work."""
     return torch.cuda.Stream(stream.device)  # type: ignore[no-untyped-call]
 
 
 def _record_use(stream: torch.cuda.Stream, tree: object) -> None:
-    """The allocator reuses memory only when every stream that used it is done."""
+    """Makes the allocator wait for every stream that uses the tensors before it reuses their
+    memory."""
     for leaf in tree_leaves(tree):
         if isinstance(leaf, Tensor):
             leaf.record_stream(stream)

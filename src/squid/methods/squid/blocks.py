@@ -1,4 +1,4 @@
-"""SQUID's blocks with memories, from its settings."""
+"""The blocks of SQUID that hold memories, built from its settings."""
 
 from typing import Literal
 
@@ -10,13 +10,14 @@ from squid.nn.memory import MemoryMatrix, MemoryQueue
 
 
 def inpainting_block(config: SquidConfig, channels: int) -> InpaintingBlock:
-    """Reads a memory at the bottleneck, of so many channels."""
-    token = channels // 4 * config.side**2
+    """The in-painting block at the bottleneck, whose map has `channels` channels."""
+    token = channels // 4 * config.side**2  # values
     if config.layer != "convolution" and (not token or token % config.heads):
         raise ConfigError(
             f"{config.heads} heads do not divide a token of {token} values; "
             "change heads, width or depth."
         )
+    # One region for all positions has as many slots as all their regions together.
     regions = config.grid**2 if config.space_aware else 1
     slots = config.slots * config.grid**2 // regions
     kind = MemoryQueue if config.memory == "queue" else MemoryMatrix
@@ -32,7 +33,7 @@ def inpainting_block(config: SquidConfig, channels: int) -> InpaintingBlock:
 
 
 def student_memories(config: SquidConfig, channels: tuple[int, ...]) -> list[MemoryBlock]:
-    """Those that the student reads on its levels before patches are merged, the deepest first."""
+    """The student's memories, one per level before patches are merged, the deepest first."""
     place = config.decoder_memory
     if place == "none":
         return []
@@ -46,9 +47,9 @@ def _student_memory(
     config: SquidConfig, place: Literal["window", "patch"], channels: int, side: int
 ) -> MemoryBlock:
     regions = config.grid**2 if config.space_aware else 1
-    cells = (side // config.grid if place == "window" else side) ** 2
     slots = config.matrix_slots * config.grid**2 // regions
-    width = channels * cells
+    token_side = side // config.grid if place == "window" else side
+    width = channels * token_side**2
     kind = MemoryQueue if config.decoder_slots == "queue" else MemoryMatrix
     return MemoryBlock(
         kind(regions, slots, width, config.shrink, config.similarity),

@@ -1,5 +1,5 @@
-"""The settings of SQUID: sizes, every switch of the paper's ablations, both readings where paper
-and authors' code differ."""
+"""The settings of SQUID: sizes, the switches of the paper's ablations, and both readings where the
+paper and the authors' code differ."""
 
 from typing import Annotated, Literal, Self
 
@@ -24,7 +24,7 @@ class LossWeights(Config):
 
 
 class SquidConfig(MethodConfig):
-    """Where paper and authors' code differ, a field's text names both readings."""
+    """Where the paper and the authors' code differ, the text of a field names both readings."""
 
     name: Literal["squid"] = "squid"
 
@@ -39,10 +39,9 @@ class SquidConfig(MethodConfig):
     depth: Count = 4
     """How often a patch is halved."""
     merge_level: Count = 2
-    """How many doublings from the end the patches are put together."""
+    """Number of doublings after the patches are merged into one map."""
     skips: bool = True
-    """Whether encoder features join both generators at the levels before patches are put
-    together."""
+    """Whether encoder features join both generators at the levels before patches are merged."""
     conv_bias: bool = False
     """Biases of convolutions before batch normalisation, which cancels them (authors: true)."""
     discriminator_width: Count = 16
@@ -50,7 +49,7 @@ class SquidConfig(MethodConfig):
 
     # Memories
     memory: Literal["queue", "matrix"] = "queue"
-    """What the in-painting block reads: copies of past features, or learned slots."""
+    """The memory of the in-painting block: copies of past features, or learned slots."""
     space_aware: bool = True
     """One region per position; if not, all positions share one region of the same total size."""
     slots: Count = 200
@@ -61,24 +60,24 @@ class SquidConfig(MethodConfig):
     """Memories in the student. `patch`: tied to the place in the image (paper). `window`: one per
     window of every patch, shared by all patches (authors)."""
     decoder_slots: Literal["matrix", "queue"] = "matrix"
-    """What the student's memories hold: learned slots, or copies of its past features."""
+    """The slots of the student's memories: learned, or copies of its past features."""
     similarity: Literal["dot", "distance", "cosine"] = "dot"
-    """What makes a slot similar to a feature: their product (authors), nearness, or direction."""
+    """Similarity of a slot to a feature: their product (authors), nearness, or direction."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
-    """Divides similarities; the lower, the fewer slots a read is made of."""
+    """Divides similarities; the lower it is, the fewer slots make up a read."""
     shrinkage: Literal["gumbel", "hard", "none"] = "gumbel"
-    """Which slots a read combines: the most similar, those above `threshold`, all."""
+    """The slots that a read combines: the most similar, those above `threshold`, or all."""
     shrink_of: Literal["softmax", "similarity"] = "softmax"
-    """What is shrunk: softmax weights, renormalised (authors), or raw similarities (eq. 1 as
-    written)."""
+    """The weights that are shrunk: the softmax, then renormalised (authors), or raw similarities
+    (eq. 1 as written)."""
     k: Count = 5
-    """How many slots Gumbel shrinkage keeps."""
+    """Number of slots that Gumbel shrinkage keeps."""
     topk: Literal["paper", "authors"] = "paper"
     """`paper` keeps k slots, the authors' code k - 1."""
     threshold: float = 0.01
-    """Of hard shrinkage, above one over the slots; the authors' base setting has 0.0005."""
+    """Threshold of hard shrinkage, larger than 1 / slots; the authors' base setting has 0.0005."""
     queue_update: Literal["step", "generator"] = "step"
-    """When features enter the queue: in every step (paper) or with each update of the generator
+    """Features enter the queue in every step (paper) or with each update of the generator
     (authors)."""
 
     # In-painting
@@ -93,34 +92,35 @@ class SquidConfig(MethodConfig):
     heads: Count = 8
     """Attention heads."""
     location_code: bool = True
-    """Whether the patch's number is appended to its in-painted features (authors; not in the
+    """Whether the number of the patch is appended to its in-painted features (authors; not in the
     paper)."""
     shortcut: Literal["masked", "soft", "residual", "straight", "none"] = "masked"
-    """How a feature goes around the in-painting block; `straight`: its gradient only."""
+    """How a feature bypasses the in-painting block; `straight`: its gradient only."""
     rho: Share = 0.95
-    """Share of features that do not go around the block."""
+    """Share of features that do not bypass the block."""
     decoder_shortcut: Literal["masked", "soft", "residual", "straight", "deferred", "none"] = (
         "masked"
     )
-    """The same around the student's memories (authors; not in the paper); `deferred`: all of it in
-    training, in which the queues only fill, and nothing after."""
+    """The same around the student's memories (authors; not in the paper). `deferred`: features
+    bypass the memories throughout training, which only fills the queues, and never after it."""
     decoder_rho: Share = 0.95
-    """Share of features that do not go around the student's memories."""
+    """Share of features that do not bypass the student's memories."""
 
     # Losses
     loss_weights: LossWeights = LossWeights()
     distillation: bool = True
     """Whether there is a teacher."""
     distillation_learner: Literal["both", "student", "teacher"] = "both"
-    """Who moves towards the other's features (authors: both)."""
+    """The generator that learns the features of the other (authors: both learn)."""
     distillation_reduction: Literal["mean", "sum"] = "mean"
-    """Squared distance per value of a level (authors), or summed over each image (paper)."""
+    """Squared distance as a mean over the values of a level (authors), or summed over each image
+    (paper)."""
     stop_gradient: bool = True
-    """Whether the teacher leaves the encoder alone."""
+    """Whether the teacher sends no gradient to the encoder."""
     generator_loss: Literal["saturating", "non_saturating"] = "non_saturating"
     """log(1 - D) as the paper writes it, or -log D (authors)."""
     discriminator_loss: Literal["sum", "average"] = "sum"
-    """Of the terms of real and reconstructed images: the authors' sum, the paper's average."""
+    """The sum of the terms of real and reconstructed images (authors), or their average (paper)."""
 
     # Training and scoring
     forwards: Literal["shared", "separate"] = "shared"
@@ -144,23 +144,23 @@ class SquidConfig(MethodConfig):
     target_updates: Annotated[int, Field(ge=0)] = 0
     """Temporal ensembling (Laine & Aila 2017): how often, evenly over the training, an averaged
     discriminator scores all training images. In a second stage, score distillation, the
-    discriminator learns the mean of these scores, helped by an image discriminator that sees the
-    image itself. 0: the last epoch's discriminator scores as it is."""
+    discriminator learns the mean of these scores, together with an image discriminator whose input
+    is the image itself. 0: no second stage, the discriminator of the last epoch scores."""
     score_distillation_epochs: Count = 10
     """Length of that second stage."""
     score_distillation: OptimizerConfig = OptimizerConfig(lr=3e-4, final_lr=0.0, schedule="cosine")
     """The optimiser of that second stage."""
     score: Literal["discriminator", "features", "residual", "structure"] = "discriminator"
-    """How unreal the reconstruction looks (the paper); how far the discriminator's features of it
-    are from those of healthy images; how far it is from the image; or how much it differs in
-    structure from the image in the worst patch."""
+    """`discriminator`: how unreal the reconstruction looks to it (the paper). `features`: distance
+    of the discriminator's features of the reconstruction from those of healthy images. `residual`:
+    squared error. `structure`: difference in structure from the image in the worst patch."""
     score_statistics: Literal["image", "running"] = "image"
-    """How the discriminator normalises when scoring: by each image alone (the authors, in effect)
-    or by the tracked statistics."""
+    """Statistics by which the discriminator normalises when scoring: those of each image alone (the
+    authors, in effect) or the tracked ones."""
 
     @property
     def side(self) -> int:
-        """Of a patch's map at the bottleneck."""
+        """Side of a patch's map at the bottleneck."""
         return self.size // (self.grid << self.depth)
 
     @property

@@ -17,29 +17,29 @@ from squid.methods.squid.temporal_ensemble import TemporalEnsemble, by_view, reb
 from squid.nn.discriminator import Discriminator
 
 IMAGES_AT_ONCE = 128
-"""Training batches are too small to keep a GPU busy with reconstructing alone."""
+"""Reconstruction alone does not keep a GPU busy with batches as small as those of training."""
 
 
 @dataclass(frozen=True)
 class ScoreDistillation:
     """Targets are collected during the first stage. In the second the generator is fixed, and the
     discriminator learns the targets from its reconstructions, together with an image discriminator
-    that sees the image itself: scores given to the reconstructions of thirty generators cannot all
-    be predicted from the reconstruction of one.
+    whose input is the image itself: the reconstruction of the last generator alone does not contain
+    what the scores of all earlier reconstructions depended on.
     """
 
     config: SquidConfig
     ensemble: TemporalEnsemble
     discriminators: tuple[Discriminator, Discriminator]
-    """The discriminator of reconstructions and that of images."""
+    """The discriminator of reconstructions and the one of images."""
     reconstruct: Callable[[Tensor], Tensor]
     """The generator in eval mode."""
     score: Callable[[Tensor, Tensor], Tensor]
     """Images and their reconstructions -> (b,), by both discriminators."""
 
     def observe(self, batches: Iterable[Batch]) -> None:
-        """At the start of each epoch of the first stage: average the discriminator, and in every
-        n-th epoch update the targets."""
+        """Averages the discriminator at the start of each epoch of the first stage, and updates the
+        targets in every n-th."""
         discriminator, _ = self.discriminators
         states = self.ensemble.average(discriminator)
         if states % max(1, self.config.epochs // self.config.target_updates) == 0:
@@ -67,7 +67,7 @@ class ScoreDistillation:
         )
 
     def _begin(self, batches: Iterable[Batch]) -> None:
-        """A last update of the targets; both discriminators start from the averaged weights."""
+        """Updates the targets a last time and sets both discriminators to the averaged weights."""
         self._update_targets(batches)
         averaged = self.ensemble.discriminator.module.state_dict()
         for discriminator in self.discriminators:
@@ -85,8 +85,8 @@ class ScoreDistillation:
 
     def _scores(self, images: Tensor) -> Tensor:
         """(b, 1, h, w) -> (b, v): one score per view."""
-        seen = views(images)
-        return by_view(self.score(seen, self.reconstruct(seen)))
+        both_views = views(images)  # (b * v, 1, h, w)
+        return by_view(self.score(both_views, self.reconstruct(both_views)))
 
 
 def zero_head_copy(discriminator: Discriminator) -> Discriminator:

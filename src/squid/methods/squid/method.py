@@ -1,4 +1,5 @@
-"""SQUID: space-aware memory queues for in-painting and detecting anomalies (CVPR 2023).
+"""SQUID: deep feature in-painting for unsupervised anomaly detection (Xiang et al., CVPR 2023,
+arXiv:2111.13495).
 
 Patches of an image are encoded; a student generator reconstructs the image from features that an
 in-painting block read from memories of normal images; a discriminator scores how real the
@@ -45,7 +46,7 @@ TeacherPass = tuple[Tensor, Maps]
 
 
 class StudentPass(NamedTuple):
-    """What the student made of a batch, and the encoder features that the teacher starts from."""
+    """Results of encoder and student; the teacher starts from the encoder's features."""
 
     reconstruction: Tensor
     """(b, 1, h, w) in [0, 1]."""
@@ -121,7 +122,7 @@ class Squid(Method):
         config = self.config
         each_step = config.queue_update == "step"
         commit = self._commit if self._queues else None
-        distillation = self._score_distillation()
+        second = self._score_distillation()
         shared = config.forwards == "shared"
         discriminator = Objective(
             name="discriminator",
@@ -147,10 +148,10 @@ class Squid(Method):
             epoch_steps=config.epoch_steps,
             shared=self._shared if shared else None,
             after=commit if each_step else None,
-            prepare=distillation.observe if distillation else None,
+            prepare=second.observe if second else None,
             every_epochs=1,
         )
-        return (train, distillation.stage()) if distillation else (train,)
+        return (train, second.stage()) if second else (train,)
 
     def _score_distillation(self) -> ScoreDistillation | None:
         if self.temporal_ensemble is None or self.image_discriminator is None:
@@ -168,7 +169,7 @@ class Squid(Method):
         return [p for name, p in self.named_parameters() if not name.startswith(scoring)]
 
     def _reconstruct_eval(self, images: Tensor) -> Tensor:
-        """The reconstruction of eval mode, while the discriminators may be in training."""
+        """Reconstructions in eval mode, while the discriminators may be in training mode."""
         for part in (self.encoder, self.inpainting, self.student):
             if isinstance(part, nn.Module):
                 part.eval()
@@ -192,8 +193,9 @@ class Squid(Method):
         else:
             with torch.no_grad():
                 student = self._student_pass(batch, "discriminator")
-                self._teacher_pass(student)  # its batch statistics are tracked here as well
+                self._teacher_pass(student)  # tracks its batch statistics, as the authors do
         fake = student.reconstruction.detach().to(batch.images.dtype)
+        # Real and reconstructed images in one pass, each half with its own batch statistics.
         both = torch.cat((batch.images, fake))
         real_logits, fake_logits = self.discriminator(both, "halves").chunk(2)
         share = 0.5 if config.discriminator_loss == "average" else 1.0
@@ -210,8 +212,8 @@ class Squid(Method):
         # Detached, because a compiled backward pass would also compute the discriminator's
         # gradients.
         frozen = {name: p.detach() for name, p in self.discriminator.named_parameters()}
-        shown = (student.reconstruction, "batch")
-        logits: Tensor = functional_call(self.discriminator, frozen, shown)
+        inputs = (student.reconstruction, "batch")
+        logits: Tensor = functional_call(self.discriminator, frozen, inputs)
         adversarial = config.loss_weights.generator * losses.fooling(logits, config.generator_loss)
         terms = self._reconstruction_terms(student, teacher, batch.images)
         return terms | {"generator": adversarial}
@@ -292,8 +294,8 @@ class Squid(Method):
         return by_position.amax(1)
 
     def _discriminator_score(self, images: Tensor, reconstruction: Tensor) -> Tensor:
-        """(b, 1, h, w) twice -> (b,): how unreal the reconstruction looks, plus what the image
-        discriminator adds from the image itself."""
+        """(b, 1, h, w) twice -> (b,): how unreal the reconstruction looks to the discriminator, and
+        the image to the image discriminator."""
         statistics = self.config.score_statistics
         logits: Tensor = self.discriminator(reconstruction, statistics)
         if self.image_discriminator is not None:
@@ -301,18 +303,18 @@ class Squid(Method):
         return -logits.mean(1)
 
     def _pooled_features(self, reconstruction: Tensor) -> Tensor:
-        """(b, 1, h, w) -> (b, 2c): mean and spread of each channel that the discriminator sees."""
+        """(b, 1, h, w) -> (b, 2c): mean and spread of each channel of the discriminator."""
         maps = self.discriminator.features(reconstruction, self.config.score_statistics)
         spread, mean = torch.std_mean(at_least_float32(maps), (2, 3), correction=0)
         return torch.cat((mean, spread), 1)
 
     def heatmap(self, images: Tensor) -> Tensor:
-        """Where image and reconstruction differ in structure."""
+        """The difference in structure between image and reconstruction, at each pixel."""
         return self._disagreement(images, self.reconstruct(images))[:, 0]
 
     def _disagreement(self, images: Tensor, reconstruction: Tensor) -> Tensor:
-        """(b, 1, h, w), in windows of about three quarters of a patch. Detail finer than a
-        thirty-second of it is smoothed away: no reconstruction shows it."""
+        """(b, 1, h, w), in windows of about three quarters of a patch."""
+        # No reconstruction shows details finer than a thirty-second of a patch; smooth them away.
         patch = self.config.size // self.config.grid
         return disagreement(images, reconstruction, window=3 * patch // 4 | 1, smooth=patch / 32)
 
@@ -324,12 +326,12 @@ class Squid(Method):
     # ------------------------------------------------------------- explanation
 
     def features(self, images: Tensor) -> Tensor:
-        """(b, 1, h, w) -> (b, p, d): what the memory is asked for at each position."""
+        """(b, 1, h, w) -> (b, p, d): the features that read the memory, at each position."""
         return self._block().features(self._encode(images)[0])
 
     def memory_distance(self, images: Tensor) -> Tensor:
-        """(b, 1, h, w) -> (b, grid, grid): how far each position's feature is from what the memory
-        gives for it."""
+        """(b, 1, h, w) -> (b, grid, grid): distance of each position's feature from its memory
+        read."""
         features = self.features(images)
         distance: Tensor = (features - self._block().memory(features)).norm(dim=-1)
         return distance.view(-1, self.config.grid, self.config.grid)
@@ -337,6 +339,6 @@ class Squid(Method):
     def _block(self) -> InpaintingBlock:
         if self.inpainting is None:
             raise ConfigError(
-                "inpainting = 'none' has no memory to look into; use 'feature' or 'pixel'."
+                "inpainting = 'none' has no memory to read; use 'feature' or 'pixel'."
             )
         return self.inpainting

@@ -1,8 +1,8 @@
 """Temporal ensembling of a discriminator's scores (Laine & Aila, ICLR 2017).
 
-A discriminator ranks images differently from epoch to epoch, as does the generator whose
-reconstructions it scores. An average of its weights over epochs varies less, and the mean of the
-scores it gave over time varies least.
+The scores of a discriminator change from epoch to epoch, as do the reconstructions that it scores.
+An average of its weights over epochs varies less, and the mean of its scores over the training
+varies least.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,9 +19,9 @@ VIEWS = 2
 
 
 class TemporalEnsemble(nn.Module):
-    """Scores by an averaged discriminator of each view of each training image: the mean over all
-    updates. Both means, of weights and of scores, weigh later states more. Scores are standardised
-    by the mean and spread of the unmoved views before they are averaged.
+    """Targets: for each view of each training image, the mean over all updates of the scores of an
+    averaged discriminator. Both means, of weights and of scores, weigh later states more. Scores
+    are standardised by the mean and spread of the unmoved views before they are averaged.
     """
 
     targets: Tensor
@@ -42,12 +42,12 @@ class TemporalEnsemble(nn.Module):
         self.targets = torch.zeros(images, VIEWS)
 
     def average(self, discriminator: Discriminator) -> int:
-        """Adds a state to the averaged discriminator; the number of states so far."""
+        """Adds a state to the averaged discriminator and returns the number of states so far."""
         self.discriminator.update_parameters(discriminator)
         return int(self.discriminator.n_averaged)
 
     def update_targets(self, reconstructions: Iterable[Tensor], statistics: Statistics) -> None:
-        """From the reconstructions of all views of all training images, (b * v, 1, h, w) each."""
+        """Scores the reconstructions of all views of all training images, (b * v, 1, h, w) each."""
         scores = torch.cat([self._scores(one, statistics) for one in reconstructions])  # (n, v)
         standardised = _standardised(scores, *_mean_and_spread(scores))
         self.targets.copy_(linear_average(self.targets, standardised, self.updates))
@@ -58,7 +58,7 @@ class TemporalEnsemble(nn.Module):
         return by_view(-logits.mean(1))
 
     def fit_scale(self, scores: Iterable[Tensor]) -> None:
-        """The scale of the discriminators that will learn the targets, from their first scores of
+        """Fits the scale of the discriminators that will learn the targets to their first scores of
         all training images, (b, v) each."""
         mean, spread = _mean_and_spread(torch.cat(list(scores)))
         self.mean.copy_(mean)
