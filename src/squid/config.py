@@ -18,6 +18,8 @@ Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bf16"]
 Backend = Literal["auto", "torch", "onnx"]
 """What computes scores (`inference/`)."""
+EvaluatedSplit = Literal["test", "validation"]
+"""The images of an evaluation: choices between settings are made on validation images."""
 ThresholdKind = Literal["healthy", "best_accuracy"]
 """How a threshold is set: on held-out healthy images, or for the best accuracy on the evaluated
 set, as in the paper."""

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from squid.detector import Detector
 from squid.errors import DataError
-from squid.evaluation.evaluate import evaluate_run, read_evaluations
+from squid.evaluation.evaluate import evaluate_detector, evaluate_run, read_evaluations
 from squid.evaluation.metrics import auc
 from squid.evaluation.record import Evaluations, Result, read_record
 from squid.run import Run
@@ -53,6 +54,15 @@ def test_other_data_are_evaluated_and_not_kept(run: Path) -> None:
     assert (run / "metrics.json").read_bytes() == kept
     assert other.fingerprint != Evaluations.model_validate_json(kept).fingerprint
     assert list(other.by_selection) == ["final"], "snapshots are of the run's own images"
+
+
+def test_settings_are_chosen_on_validation_images(tiny_run: Path) -> None:
+    detector = Detector.load(tiny_run, device="cpu")
+    splits = detector.recipe.data.load(48)
+    record = evaluate_detector(detector, splits, split="validation")
+    assert record.split == "validation"
+    assert record.images.name == splits.validation.names
+    np.testing.assert_allclose(record.final.array, detector.score(splits.validation.pixels))
 
 
 def test_data_that_changed_is_refused(run: Path) -> None:

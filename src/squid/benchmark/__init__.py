@@ -3,6 +3,7 @@
 import logging
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from squid.benchmark.figures import digit_sheet
@@ -104,7 +105,10 @@ def _trivial(plan: Plan, section: str) -> list[TrivialLine]:
     if path.is_file():
         return trivial_lines(read_record(TrivialResult, path))
     try:
-        measured = measure_trivial(section, recipe.data.load(recipe.method.size))
+        splits = recipe.data.load(recipe.method.size)
+        if plan.jobs[0].split == "validation":
+            splits = replace(splits, test=splits.validation)
+        measured = measure_trivial(section, splits)
     except DataError as error:
         _log.warning("No trivial scores of %s: %s", section, error)
         return []

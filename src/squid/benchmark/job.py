@@ -45,9 +45,11 @@ def read_result(folder: Path) -> Result | None:
 def finished(job: Job) -> bool:
     """Whether the job has its result; the result of another recipe is refused."""
     result = read_result(job.folder)
-    if result is not None and result.recipe != job.recipe:
+    if result is not None and (
+        result.recipe != job.recipe or result.evaluations.split != job.split
+    ):
         raise RunError(
-            f"{job.folder} holds the result of another recipe; remove it or choose another --out."
+            f"{job.folder} holds the result of another recipe or split; remove it or choose another --out."
         )
     return result is not None
 
@@ -69,8 +71,9 @@ def run_job(job: Job, *, device: Device = "auto", monitor: Monitor | None = None
         )  # fmt: skip
         spent = time.monotonic() - began + (spent if resume else 0.0)
     snapshots = run.snapshots
-    evaluations = evaluate_detector(detector, splits, snapshots=snapshots)
-    save_evaluations(run, evaluations)
+    evaluations = evaluate_detector(detector, splits, snapshots=snapshots, split=job.split)
+    if job.split == "test":
+        save_evaluations(run, evaluations)
     result = Result(
         section=job.section,
         row=job.row,
@@ -79,7 +82,9 @@ def run_job(job: Job, *, device: Device = "auto", monitor: Monitor | None = None
         provenance=_provenance(job, run),
         cost=_cost(detector, splits, run.path, training=spent, began=began),
         evaluations=_rounded(evaluations),
-        curve=_auc_curve(snapshots, splits, job.recipe.method) if snapshots else None,
+        curve=_auc_curve(snapshots, splits, job.recipe.method)
+        if snapshots and job.split == "test"
+        else None,
     )
     (job.folder / RESULT).write_text(result.model_dump_json() + "\n", encoding="utf-8")
     return result

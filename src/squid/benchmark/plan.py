@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field, SerializeAsAny
 
-from squid.config import Config, nearest, override, parse, read_toml
+from squid.config import Config, EvaluatedSplit, nearest, override, parse, read_toml
 from squid.errors import ConfigError
 from squid.methods import METHODS
 from squid.recipe import Recipe
@@ -62,6 +62,7 @@ class Job(Config):
     """The row's name in tables."""
     recipe: SerializeAsAny[Recipe]
     folder: Path
+    split: EvaluatedSplit = "test"
     command: str
     """Runs this job alone."""
 
@@ -95,6 +96,7 @@ def plan_benchmark(
     seeds: int | None = None,
     first_seed: int = 0,
     settings: Sequence[str] = (),
+    split: EvaluatedSplit = "test",
 ) -> Plan:
     """The jobs of a benchmark file; `sections` and `rows` choose some by name."""
     benchmark = parse(Benchmark, read_toml(path), str(path))
@@ -107,6 +109,7 @@ def plan_benchmark(
         raise ConfigError(f"No section of {path} has the row {', '.join(rows)}.")
     span = range(first_seed, first_seed + (seeds or benchmark.seeds))
     base = ["squid", "benchmark", str(path), *_set_options(settings)]
+    base += [] if split == "test" else ["--split", split]
     jobs = [
         Job(
             section=section,
@@ -114,6 +117,7 @@ def plan_benchmark(
             title=_title(benchmark, section, row),
             recipe=_seeded(recipe, seed),
             folder=out / section / row / f"seed-{seed}",
+            split=split,
             command=shlex.join([*base, "--sections", section, "--rows", row, *_seed_options(seed)]),
         )
         for (section, row), recipe in recipes.items()

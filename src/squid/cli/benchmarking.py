@@ -9,7 +9,7 @@ import typer
 
 from squid.cli.options import DeviceOption
 from squid.cli.printing import console, errors, show_plan
-from squid.config import Device, Selection
+from squid.config import Device, EvaluatedSplit, Selection
 from squid.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -55,6 +55,10 @@ def benchmark(
     seeds: Seeds = None,
     first_seed: FirstSeed = 0,
     set_: Settings = None,
+    split: Annotated[
+        EvaluatedSplit,
+        typer.Option(help="Images to evaluate; choose between settings on validation images."),
+    ] = "test",
     parallel: Parallel = 1,
     device: DeviceOption = "auto",
     out: Annotated[
@@ -85,6 +89,7 @@ def benchmark(
         seeds=seeds,
         first_seed=first_seed,
         settings=set_ or [],
+        split=split,
     )
     if list_:
         show_plan(console, plan)

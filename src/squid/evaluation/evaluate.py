@@ -1,14 +1,15 @@
 """From a detector and a test split to the typed record of how well it detects."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from collections.abc import Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from squid.config import Device, Selection
+from squid.config import Device, EvaluatedSplit, Selection
 from squid.data.image_set import ImageSet, Splits
 from squid.detector import Detector
 from squid.errors import DataError
@@ -64,8 +65,12 @@ def evaluate_detector(
     *,
     snapshots: Snapshots | None = None,
     data: str | None = None,
+    split: EvaluatedSplit = "test",
 ) -> Evaluations:
-    """Every selection on the test split, at both kinds of threshold."""
+    """Every selection on the test split, at both kinds of threshold. On the validation split, which
+    serves choices between settings, only the end of training is evaluated."""
+    if split == "validation":
+        splits, snapshots = replace(splits, test=splits.validation), None
     if not len(splits.test):
         raise DataError("The data has no test images; give its recipe a test split.")
     recipe = detector.recipe
@@ -76,9 +81,7 @@ def evaluate_detector(
     }
     if snapshots:
         selected |= select(snapshots, splits.validation.labels, rate)
-    by_selection = {
-        name: _evaluation(name, one, splits, rate) for name, one in selected.items()
-    }
+    by_selection = {name: _evaluation(name, one, splits, rate) for name, one in selected.items()}
     if splits.test.cells is not None:
         digits = _digit_measures(detector, splits)
         by_selection["final"] = by_selection["final"].model_copy(update={"digits": digits})
@@ -87,6 +90,7 @@ def evaluate_detector(
         data=data or recipe.data.name,
         seed=recipe.seed,
         fingerprint=splits.fingerprint,
+        split=split,
         images=TestImages.of(splits.test),
         by_selection=by_selection,
     )

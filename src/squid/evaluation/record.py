@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import SerializeAsAny, ValidationError
 
-from squid.config import Config, Selection, ThresholdKind
+from squid.config import Config, EvaluatedSplit, Selection, ThresholdKind
 from squid.data.image_set import ANOMALOUS, ImageSet
 from squid.errors import DataError
 from squid.evaluation.confounds import Confounds
@@ -80,6 +80,7 @@ class Evaluations(Config):
     data: str
     seed: int
     fingerprint: str
+    split: EvaluatedSplit = "test"
     images: TestImages
     by_selection: Mapping[Selection, Evaluation]
 
