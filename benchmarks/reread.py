@@ -33,7 +33,7 @@ from squid.data.pixels import to_unit
 from squid.errors import DataError, SquidError
 from squid.evaluation.metrics import BEST_ACCURACY, auc, evaluate
 from squid.evaluation.record import Result, read_record
-from squid.evaluation.trivial import TRIVIAL, minus_sharpness
+from squid.evaluation.trivial import ACQUISITION, CONTENT, minus_sharpness
 from squid.recipe import read_recipe
 
 Array = NDArray[np.float64]
@@ -262,7 +262,7 @@ def trivial_aucs(splits: Splits) -> dict[str, dict[str, float]]:
         )
         found[name] = {
             trivial: 100 * auc(score(known, new), splits.validation.labels)
-            for trivial, score in TRIVIAL.items()
+            for trivial, score in (ACQUISITION | CONTENT).items()
         }
     return found
 
