@@ -55,6 +55,10 @@ class Recipe(Config):
         """The whole recipe with every default written out; what has no value is left out."""
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
+    def resolved(self) -> "Recipe":
+        """A copy whose data are found from every working directory."""
+        return self.model_copy(update={"data": self.data.resolved()})
+
     def with_settings(self, settings: Iterable[str]) -> "Recipe":
         """A copy with overrides such as `method.slots=100`."""
         values = override(self.model_dump(mode="json", exclude_none=True), settings)

@@ -2,11 +2,11 @@
 needed to use a detector.
 
 recipe.toml          fully resolved         model.safetensors     what scoring needs
-calibration.json     normals' scores        training.safetensors  the rest (a teacher)
+calibration.json     healthy scores         training.safetensors  the rest (a teacher)
 metrics.json         of `evaluate`          history.csv           losses and rates per epoch
 environment.json     versions, seed, data   snapshots.npz         scores at every snapshot
 resume.pt            while training         report.html, figures/ of `report`
-model-card.md        what to know of it     model.onnx            of `score --engine onnx`
+model-card.md        what to know of it     model.onnx            of `score --backend onnx`
 """
 
 import csv
@@ -73,7 +73,7 @@ class Run:
         run.refuse_begun(overwrite=overwrite)
         run._clear()
         run.path.mkdir(parents=True, exist_ok=True)
-        run._write_text("recipe.toml", recipe.to_toml())
+        run._write_text("recipe.toml", recipe.resolved().to_toml())
         return run
 
     def refuse_begun(self, *, overwrite: bool) -> None:
@@ -268,8 +268,8 @@ def describe_environment(recipe: Recipe, splits: Splits, device: torch.device) -
 
 
 def commit() -> str | None:
-    """Of the checkout this package lies in; None for an installed one. `SQUID_COMMIT` speaks where
-    git is absent."""
+    """The commit of the checkout this package lies in; None for an installed one. Where git is absent,
+    the environment variable `SQUID_COMMIT` names it."""
     if "SQUID_COMMIT" in os.environ:
         return os.environ["SQUID_COMMIT"]
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]

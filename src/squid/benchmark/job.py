@@ -92,7 +92,7 @@ def run_job(job: Job, *, device: Device = "auto", monitor: Monitor | None = None
 
 def _can_resume(run: Run, recipe: Recipe) -> bool:
     """Whether a training of this recipe was interrupted; that of another recipe is replaced."""
-    return (run.path / "resume.pt").is_file() and run.recipe == recipe
+    return (run.path / "resume.pt").is_file() and run.recipe == recipe.resolved()
 
 
 def _rounded(evaluations: Evaluations) -> Evaluations:

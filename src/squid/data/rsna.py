@@ -15,6 +15,8 @@ part, so results are to be reported within one view.
 """
 
 from collections import defaultdict
+from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +25,7 @@ from pydantic import Field
 
 from squid.data.base import PatientSplitConfig, Progress
 from squid.data.files import Unreadable, image_files, read_splits, read_table
-from squid.data.image_set import ANOMALOUS, NORMAL, Box, FileSet, Splits, split_by_patient
+from squid.data.image_set import ANOMALOUS, NORMAL, Box, FileSet, Splits
 from squid.errors import DataError
 
 HEALTHY, OPACITY, OTHER = "Normal", "Lung Opacity", "No Lung Opacity / Not Normal"
@@ -100,25 +102,37 @@ class Rsna(PatientSplitConfig):
         return files, (warning,) if unknown else ()
 
     def _groups(self, files: FileSet) -> np.ndarray:
-        """(n,) the split of each image.
+        """(n,) the split of each image, a function of its patient's number alone: a patient is in
+        the same split whichever view, age or part of the archive is read.
 
         Training takes healthy images only. So patients without any are split between validation and
         test alone, and the test set holds more opacities than `test_share` of them.
         """
-        patients = np.array(files.patients)
-        healthy = np.isin(patients, patients[files.labels == NORMAL])
-        groups = np.empty(len(files), dtype="<U10")
-        groups[healthy] = split_by_patient(
-            patients[healthy].tolist(), self.validation_share, self.test_share, self.rng(0)
-        )
         held = self.validation_share + self.test_share
-        groups[~healthy] = split_by_patient(
-            patients[~healthy].tolist(),
-            self.validation_share / held,
-            self.test_share / held,
-            self.rng(2),
+        groups = []
+        for patient in files.patients or ():
+            scale = 1.0 if patient in self._healthy_patients else held
+            place = scale * _place(self.seed, patient)
+            validates, tests = place < self.validation_share, place < held
+            groups.append("validation" if validates else "test" if tests else "train")
+        return np.array(groups)
+
+    @cached_property
+    def _healthy_patients(self) -> frozenset[str]:
+        """Patients with a healthy image of any view and age."""
+        root = self.find_folder()
+        classes = _read_classes(root)
+        return frozenset(
+            row["nih_patient"]
+            for row in _read_patients(root)
+            if classes.get(row["patientId"]) == HEALTHY
         )
-        return groups
+
+
+def _place(seed: int, patient: str) -> float:
+    """A number in [0, 1) that looks random but depends on nothing else."""
+    digest = blake2b(f"{seed}/{patient}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
 
 
 def _read_classes(root: Path) -> dict[str, str]:
