@@ -1,9 +1,9 @@
 """Where the time of a training iteration goes: by kind of kernel, and the slowest ones.
 
-python benchmarks/profiling.py [--device cuda] [--form graphed] [--precision bf16] [--out FILE]
+python benchmarks/profiling.py [--device cuda] [--no-compile] [--no-cuda-graph] [--precision bf16]
 
-(Not called profile.py: beside speed.py that would hide the standard library's module, which torch
-imports.)
+It is not called profile.py, because next to speed.py that would hide the standard library's module,
+which torch imports.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from speed import Trainer, provenance, show
 from torch.profiler import ProfilerActivity, profile
 
 from squid.methods.squid.config import SquidConfig
+from squid.train.step import StepForm
 
 PAIRS = 5
 KINDS = {
@@ -37,15 +38,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     cuda = torch.cuda.is_available()
     parser.add_argument("--device", default="cuda" if cuda else "cpu")
-    parser.add_argument("--form", default="graphed" if cuda else "eager")
+    for name in ("--compile", "--cuda-graph"):
+        parser.add_argument(name, action=argparse.BooleanOptionalAction, default=cuda)
     parser.add_argument("--precision", default="bf16" if cuda else "float32")
-    parser.add_argument("--width", type=int, default=32)
+    parser.add_argument("--width", type=int, default=SquidConfig().width, help="less for a trial")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
-    trainer = Trainer(
-        SquidConfig(width=options.width), options.form, options.precision, options.device
-    )
-    trainer.pair(5)
+    form = StepForm(options.compile, options.cuda_graph)
+    trainer = Trainer(SquidConfig(width=options.width), form, options.precision, options.device)
+    trainer.pair(5)  # compiles, captures and fills caches
     on_gpu = options.device == "cuda"
     activity = ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU
     with profile(activities=[activity], acc_events=True) as profiler:

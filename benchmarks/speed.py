@@ -1,11 +1,11 @@
 """How fast SQUID trains and scores here: one table from one run, with the machine's floors.
 
-    python benchmarks/speed.py [--device cuda] [--sections step,score,...] [--out FOLDER]
+    python benchmarks/speed.py [--device cuda] [--sections step,score,...] [--width 32]
 
-Times are medians over repeats after warm-up. An iteration is the mean over a pair of them: two
-updates of the discriminator and one of the generator. Floors: counted floating-point operations
-over the measured rate of a large matrix product, and counted bytes of weights and optimiser state
-over the measured copy bandwidth.
+Times are medians over repeats after warm-up; numbers to keep are those of the default width. An
+iteration is the mean over a pair of them: two updates of the discriminator and one of the
+generator. Floors: counted floating-point operations over the measured rate of a large matrix
+product, and counted bytes of weights and optimiser state over the measured copy bandwidth.
 """
 
 import argparse
@@ -34,21 +34,27 @@ from squid.data.folder import Folder
 from squid.data.image import read_resized
 from squid.data.store import Augment, ImageStore
 from squid.detector import UNCALIBRATED, Detector
-from squid.inference.onnx import OnnxScorer, export_onnx
+from squid.inference.onnx import OnnxBackend, export_onnx
 from squid.inference.torch import BATCH_SIZE, Replay, capture
 from squid.methods import build
 from squid.methods.base import Stage
-from squid.methods.squid import Squid, StudentPass
+from squid.methods.squid import Squid
 from squid.methods.squid.config import SquidConfig
+from squid.methods.squid.method import StudentPass
 from squid.nn.memory import MemoryQueue, Shrinkage
 from squid.recipe import Recipe
 from squid.run import commit
 from squid.train.engine import Engine
 from squid.train.sampler import Sampler
-from squid.train.step import REPLAYED, Form, Step, make_step
+from squid.train.step import Step, StepForm, make_step
 
 Row = dict[str, Any]
+EAGER = StepForm(compile=False, cuda_graph=False)
+GRAPH = StepForm(compile=False, cuda_graph=True)
+COMPILED = StepForm(compile=True, cuda_graph=False)
+BOTH = StepForm(compile=True, cuda_graph=True)
 IMAGES = Path(os.environ.get("SQUID_SHARED", "../shared")) / "data" / "zhanglab_originals"
+RESULTS = Path(__file__).parent / "results" / "speed"
 ROUNDS = 3
 REFERENCE = {
     "conv_bias": True,
@@ -58,11 +64,11 @@ REFERENCE = {
 }
 """The authors' order of work: two generator forwards, teacher always on."""
 DEPLOYABLE: dict[str, Row] = {
-    "one, not settled": {},
-    "one": {"sittings": 1},
-    "two": {"sittings": 1, "members": 2},
+    "one, without score distillation": {},
+    "one": {"target_updates": 1},
+    "two": {"target_updates": 1, "members": 2},
 }
-"""Scoring costs the same whenever a training's judge was heard, if it was at all."""
+"""The cost of a score depends on whether there are target updates, not on their number."""
 
 
 def seconds(call: Callable[[], object], device: torch.device, repeats: int = 20) -> float:
@@ -94,7 +100,7 @@ class Trainer:
     def __init__(
         self,
         config: SquidConfig,
-        form: Form,
+        form: StepForm,
         precision: Precision,
         device: Device,
         *,
@@ -127,19 +133,19 @@ class Trainer:
 
 
 def iteration(
-    config: SquidConfig, form: Form, precision: Precision, device: Device, *, nchw: bool = False
+    config: SquidConfig, form: StepForm, precision: Precision, device: Device, *, nchw: bool = False
 ) -> Row:
     """Milliseconds of one iteration, with the peak memory."""
     trainer = Trainer(config, form, precision, device, nchw=nchw)
     began = time.perf_counter()
-    trainer.pair(4 if form in REPLAYED else 2)
+    trainer.pair(4 if form.cuda_graph else 2)  # the steps before the capture, and the capture
     _wait(trainer.engine.device)
     start_up = time.perf_counter() - began
     cuda = trainer.engine.device.type == "cuda"
-    pairs = 10 if form in REPLAYED else 2 if cuda else 1
+    pairs = 10 if form.cuda_graph else 2 if cuda else 1
     per_pair = seconds(lambda: trainer.pair(pairs), trainer.engine.device, 5 if cuda else 3) / pairs
     return {
-        "form": form,
+        **form._asdict(),
         "precision": precision,
         "ms": 500 * per_pair,
         "images_per_second": 2 * trainer.stage.batch_size / per_pair,
@@ -148,47 +154,49 @@ def iteration(
     }
 
 
-def steps(device: Device) -> Iterator[Row]:
+def steps(device: Device, width: int) -> Iterator[Row]:
     """Each form of the step, ours and in the authors' order of work."""
-    forms: list[tuple[Form, Precision]] = [("eager", "float32"), ("eager", "bf16")]
+    forms: list[tuple[StepForm, Precision]] = [(EAGER, "float32"), (EAGER, "bf16")]
     if device == "cuda":
         forms = [
-            ("graphed", "bf16"),
-            ("captured", "bf16"),
-            ("captured", "float32"),
+            (BOTH, "bf16"),
+            (GRAPH, "bf16"),
+            (GRAPH, "float32"),
             *reversed(forms),
-            ("compiled", "bf16"),
+            (COMPILED, "bf16"),
         ]
     for form, precision in forms:
-        yield {"recipe": "ours", **iteration(SquidConfig(), form, precision, device)}
+        yield {"recipe": "ours", **iteration(SquidConfig(width=width), form, precision, device)}
     form, precision = forms[0]
-    reference = SquidConfig(**REFERENCE)
+    reference = SquidConfig(width=width, **REFERENCE)
     plain = device == "cpu"
     yield {"recipe": "reference", **iteration(reference, form, precision, device, nchw=plain)}
 
 
-def scoring(device: Device) -> list[Row]:
-    """Images scored per second from memory, by batch and engine."""
+def scoring(device: Device, width: int) -> list[Row]:
+    """Images scored per second from memory, by batch and variant."""
     where = torch.device(device)
-    method = Squid(SquidConfig()).to(where).eval()
+    method = Squid(SquidConfig(width=width)).to(where).eval()
     method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    rows = [] if device == "cuda" else [_scored("authors' order", "float32", 1, authors_order())]
+    rows = []
+    if device == "cpu":
+        rows = [_scored("authors' order", "float32", 1, authors_order(width))]
     with TemporaryDirectory() as folder:
         for batch in (1, 16, 256) if device == "cuda" else (1, 16):
             images = torch.rand(batch, 1, 128, 128, device=where)
-            rows += _engines(method, images, Path(folder) / "model.onnx")
+            rows += _variants(method, images, Path(folder) / "model.onnx")
     for row in rows:
         row["gain"] = row["images_per_second"] / rows[0]["images_per_second"]
     return rows
 
 
-def deployable(device: Device) -> Iterator[Row]:
-    """What steadier scores cost beside one model's, in time and in weights; not compiled."""
+def deployable(device: Device, width: int) -> Iterator[Row]:
+    """Time and weights of the steadier scores against those of one network; not compiled."""
     where = torch.device(device)
     precision: Precision = "bf16" if device == "cuda" else "float32"
     alone: dict[int, float] = {}
     for name, change in DEPLOYABLE.items():
-        method = build(SquidConfig.model_validate(change)).to(where).eval()
+        method = build(SquidConfig.model_validate({"width": width, **change})).to(where).eval()
         method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         state = method.state_dict().items()
         needed = [value for key, value in state if not key.startswith(method.training_only)]
@@ -203,9 +211,9 @@ def deployable(device: Device) -> Iterator[Row]:
             yield {**row, "ratio": ratio, "weights_MB": megabytes}
 
 
-def authors_order() -> Callable[[], object]:
-    """One image at a time, NCHW, the teacher run and a graph built."""
-    method = Squid(SquidConfig(conv_bias=True)).eval()
+def authors_order(width: int) -> Callable[[], object]:
+    """One image at a time, NCHW, with the teacher's pass and an autograd graph."""
+    method = Squid(SquidConfig(width=width, conv_bias=True)).eval()
     images = torch.rand(1, 1, 128, 128)
 
     def score() -> torch.Tensor:
@@ -218,21 +226,23 @@ def authors_order() -> Callable[[], object]:
     return score
 
 
-def _engines(method: Squid, images: torch.Tensor, onnx: Path) -> list[Row]:
+def _variants(method: Squid, images: torch.Tensor, onnx: Path) -> list[Row]:
+    """The ways to score one batch of images."""
     batch, kind = len(images), images.device.type
     rows = []
-    engines: list[tuple[str, str, Callable[[torch.Tensor], object]]] = []
-    engines += [("eager", "float32", method.score), ("eager", "bf16", method.score)]
+    variants: list[tuple[str, str, Callable[[torch.Tensor], object]]] = []
+    variants += [("eager", "float32", method.score), ("eager", "bf16", method.score)]
     if kind == "cuda":
         compiled = torch.compile(method.score, dynamic=False)
         with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
-            graphed = Replay(compiled, images)
-        engines += [("compiled", "bf16", compiled), ("graphed", "bf16", graphed)]
+            replayed = Replay(compiled, images)
+        variants += [("compiled", "bf16", compiled), ("compiled, CUDA graph", "bf16", replayed)]
     else:
         if not onnx.exists():
             export_onnx(method, onnx, size=128)
-        engines += [("ONNX Runtime", "float32", OnnxScorer(onnx).score)]
-    for name, precision, score in engines:
+        backend = OnnxBackend(onnx)
+        variants += [("ONNX Runtime", "float32", lambda batch: backend.run(batch, "score"))]
+    for name, precision, score in variants:
         half = torch.autocast(kind, torch.bfloat16, enabled=precision == "bf16")
         with torch.no_grad(), half:
             rows.append(_scored(name, precision, batch, partial(score, images), kind))
@@ -244,7 +254,7 @@ def _scored(
 ) -> Row:
     took = seconds(call, torch.device(device), 20 if device == "cuda" else 7)
     return {
-        "engine": name,
+        "variant": name,
         "precision": precision,
         "batch": batch,
         "ms": 1000 * took,
@@ -252,14 +262,14 @@ def _scored(
     }
 
 
-def scaling(device: Device) -> Iterator[Row]:
-    """Cost against image size at 64-pixel patches, slots, and grid; not compiled, which takes
+def scaling(device: Device, width: int) -> Iterator[Row]:
+    """Cost against image size at 64-pixel patches, slots, and grid; not compiled, which would take
     longer than all of it."""
     sizes = (64, 128, 256, 512) if device == "cuda" else (64, 128)
     slots = (50, 100, 200, 500, 1000, 2000) if device == "cuda" else (50, 200)
-    form: Form = "captured" if device == "cuda" else "eager"
+    form = GRAPH if device == "cuda" else EAGER
     precision: Precision = "bf16" if device == "cuda" else "float32"
-    width = 32 if device == "cuda" else 8
+    width = width if device == "cuda" else min(width, 8)
     variants: list[tuple[str, int, dict[str, Any]]] = []
     variants += [
         ("size", s, {"size": s, "grid": s // 64, "decoder_memory": "patch"}) for s in sizes
@@ -271,16 +281,16 @@ def scaling(device: Device) -> Iterator[Row]:
         yield {"against": what, "value": value, **iteration(config, form, precision, device)}
 
 
-def memory(device: Device) -> list[Row]:
-    """Space-aware lookup against one shared memory of the same total size, and the queue's update
-    by its length."""
+def memory(device: Device, width: int) -> list[Row]:
+    """A lookup by position against one shared memory of the same total size, and the update of the
+    queue, by its length; the same for every width."""
     rows = []
     where = torch.device(device)
     shrink = Shrinkage(kind="gumbel", of="softmax", k=5, topk="paper", threshold=0.0)
     for slots in (200, 1000, 5000):
         features = torch.rand(16, 4, 2048, device=where)
-        for regions, n in ((4, slots), (1, 4 * slots)):
-            queue = MemoryQueue(regions, n, 2048, shrink).to(where).train()
+        for positions, n in ((4, slots), (1, 4 * slots)):
+            queue = MemoryQueue(positions, n, 2048, shrink).to(where).train()
             calls: list[Callable[[], object]] = [partial(queue, features), queue.commit]
             with torch.no_grad():
                 read, write = (
@@ -290,7 +300,7 @@ def memory(device: Device) -> list[Row]:
             rows.append(
                 {
                     "slots_per_position": slots,
-                    "regions": regions,
+                    "positions": positions,
                     "read_us": 1e6 * read,
                     "update_us": 1e6 * write,
                 }
@@ -298,19 +308,22 @@ def memory(device: Device) -> list[Row]:
     return rows
 
 
-def files(device: Device) -> list[Row]:
-    """JPEG files from disk: what all cores decode, processes apart and with nothing else to do,
-    against scoring the same files. Medians of rounds: the cores' own speed changes with time."""
+def files(device: Device, width: int) -> list[Row]:
+    """JPEG files from disk: decoding alone, on all cores, against scoring the same files.
+
+    Medians over rounds, because the speed of the cores itself changes with time.
+    """
     originals = sorted(IMAGES.rglob("*.jpeg"))
     if not originals:
         return [{"skipped": f"no .jpeg file under {IMAGES}"}]
     cuda = device == "cuda"
     paths = (originals * 200)[: 6144 if cuda else 128]
-    detector = _untrained(device)
+    detector = _untrained(device, width)
     detector.score(paths[:1])
-    detector.score(paths if cuda else paths[: BATCH_SIZE[device]])  # prepares for long lists
+    # A GPU captures the graph of full batches in the first long list.
+    detector.score(paths if cuda else paths[: BATCH_SIZE[device]])
     with ProcessPoolExecutor(cores(), get_context("spawn")) as pool:
-        list(pool.map(_decode, paths[: 4 * cores()], chunksize=1))  # starts them
+        list(pool.map(_decode, paths[: 4 * cores()], chunksize=1))  # starts the processes
         works: dict[str, Callable[[], object]] = {
             "decoded by processes": lambda: list(pool.map(_decode, paths, chunksize=8)),
             "decoded ahead": lambda: list(stream(paths, 128, 256, for_gpu=cuda)),
@@ -335,16 +348,11 @@ def _decode(path: Path) -> None:
     read_resized(path, 128)
 
 
-def _untrained(device: Device) -> Detector:
+def _untrained(device: Device, width: int) -> Detector:
     precision: Precision = "bf16" if device == "cuda" else "float32"
-    recipe = Recipe(data=Folder(root=Path()), method=SquidConfig())
-    return Detector(
-        Squid(SquidConfig()),
-        UNCALIBRATED,
-        recipe,
-        device=device,
-        precision=precision,
-    )
+    config = SquidConfig(width=width)
+    recipe = Recipe(data=Folder(root=Path()), method=config)
+    return Detector(Squid(config), UNCALIBRATED, recipe, device=device, precision=precision)
 
 
 def rate(call: Callable[[], object], count: int) -> float:
@@ -353,23 +361,26 @@ def rate(call: Callable[[], object], count: int) -> float:
     return count / (time.perf_counter() - began)
 
 
-def floors(device: Device) -> Row:
-    """What the machine can do at best, and what an iteration of ours must do."""
+def floors(device: Device, width: int) -> list[Row]:
+    """The best that the machine can do, and the work that an iteration of ours has to do."""
     rate, bandwidth = arithmetic_rate(device), copy_rate(device)
-    trainer = Trainer(SquidConfig(), "eager", "float32", device)
+    trainer = Trainer(SquidConfig(width=width), EAGER, "float32", device)
     trainer.pair()
     with FlopCounterMode(display=False) as counter:
         trainer.pair()
     operations = counter.get_total_flops() / 2
     parameters = sum(p.numel() for p in trainer.method.parameters())
-    state_bytes = parameters * 4 * 7 / 2  # Adam: p, g, m, v in, p, m, v out; every second iteration
-    return {
-        "matmul_TFLOPs": rate / 1e12,
-        "copy_GBs": bandwidth / 1e9,
-        "GFLOP_per_iteration": operations / 1e9,
-        "arithmetic_floor_ms": 1e3 * operations / rate,
-        "optimiser_floor_ms": 1e3 * state_bytes / bandwidth,
-    }
+    # Adam reads p, g, m, v and writes p, m, v, four bytes each, in every second iteration.
+    state_bytes = parameters * 4 * 7 / 2
+    return [
+        {
+            "matmul_TFLOPs": rate / 1e12,
+            "copy_GBs": bandwidth / 1e9,
+            "GFLOP_per_iteration": operations / 1e9,
+            "arithmetic_floor_ms": 1e3 * operations / rate,
+            "optimiser_floor_ms": 1e3 * state_bytes / bandwidth,
+        }
+    ]
 
 
 def arithmetic_rate(device: Device) -> float:
@@ -388,8 +399,8 @@ def copy_rate(device: Device) -> float:
     return 2 * source.nbytes / seconds(lambda: target.copy_(source), where)
 
 
-SECTIONS: dict[str, Callable[[Device], Iterable[Row]]] = {
-    "floors": lambda device: [floors(device)],
+SECTIONS: dict[str, Callable[[Device, int], Iterable[Row]]] = {
+    "floors": floors,
     "step": steps,
     "score": scoring,
     "deployable": deployable,
@@ -409,7 +420,7 @@ def show(title: str, rows: list[Row]) -> None:
 
 
 def provenance(device: Device) -> Row:
-    """What a number needs beside it."""
+    """The circumstances that belong to a number."""
     cuda = device == "cuda"
     name = torch.cuda.get_device_name() if cuda else f"CPU x{torch.get_num_threads()}"
     return {
@@ -425,16 +436,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--sections", default=",".join(SECTIONS))
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--width", type=int, default=SquidConfig().width, help="less for a trial")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     result: Row = provenance(options.device)
     file = options.out / f"speed-{options.device}.json"
     options.out.mkdir(parents=True, exist_ok=True)
     for section in options.sections.split(","):
         result[section] = []
-        for row in SECTIONS[section](options.device):
+        for row in SECTIONS[section](options.device, options.width):
             result[section].append(row)
-            file.write_text(json.dumps(result, indent=2) + "\n")  # row by row: nothing is lost
+            # After every row, so that an interrupted benchmark loses nothing.
+            file.write_text(json.dumps(result, indent=2) + "\n")
         show(f"{section} ({result['device']})", result[section])
 
 
