@@ -1,5 +1,5 @@
-"""What every method promises. A new line in METHODS is covered here with no new test; where the
-derived settings do not make it small enough, it adds its own to SMALL."""
+"""What every method must do. A new line in METHODS is covered here without a new test; where
+EVERYWHERE does not make it small enough, it adds its own settings to SMALL."""
 
 import copy
 import os
@@ -29,14 +29,14 @@ TRAIN, TEST = 64, 24
 BRIGHT = 0.7
 """Above every normal pixel, yet near mid-gray, which an untrained network outputs everywhere."""
 MOST_STEPS = 200
-"""Of a training here."""
+"""Most steps of a training in these tests."""
 TWO = "two members"
-"""Not a method: two trainings of SQUID that score together."""
+"""An ensemble of two SQUIDs, tested like a method."""
 
 EVERYWHERE: dict[str, Any] = {
     "size": SIZE, "batch_size": 16, "epochs": 20, "steps": 80, "width": 8, "hidden": 64,
 }  # fmt: skip
-"""Taken by each method that has such a setting."""
+"""Settings for each method that has a field of that name."""
 
 QUICK = {"lr": 2e-3}
 QUICK_GAN = {"lr": 1e-3, "betas": (0.5, 0.999)}
@@ -58,6 +58,8 @@ SMALL: dict[str, dict[str, Any]] = {
         "optimizer": {"lr": 5e-3}, "code_optimizer": {"lr": 3e-2},
     },
     "igd": {"epochs": 4},
+    "ae_u": {"channels": (8, 16, 16), "latent": 8, "optimizer": QUICK},
+    "synthetic_lesions": {"channels": (8, 16, 16), "optimizer": QUICK},
     "patch_memae": {"channels": (8, 16), "slots": 50, "threshold": 0.02, "optimizer": QUICK},
     "squid": {
         "depth": 3, "slots": 16, "matrix_slots": 16, "heads": 2, "discriminator_width": 8,
@@ -69,7 +71,7 @@ SMALL: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Task:
-    """Soft stripes of varying phase; what is anomalous has a bright block somewhere."""
+    """Soft stripes of varying phase; anomalous images have a bright block somewhere."""
 
     train: Tensor  # (n, 1, h, w) uint8
     normal: Tensor  # (n, 1, h, w) in [0, 1]
@@ -181,7 +183,7 @@ def test_stages_are_well_formed(name: str) -> None:
 
 
 def test_noise_runs_over_images(name: str) -> None:
-    """So that ranks can share it."""
+    """Ranks can then share it."""
     method = begun(name)
     for key, spec in method.noise(2).items():
         doubled = method.noise(4)[key]
@@ -199,7 +201,7 @@ def check_update(name: str, task: Task, number: int, chosen: int) -> None:
     first, again = (Update(name, task, number, chosen, seed) for seed in (1, 2))
     assert first.losses
     assert all(torch.isfinite(loss) for loss in first.losses.values())
-    assert first.losses == again.losses, "a loss draws numbers that are not in Batch.noise"
+    assert first.losses == again.losses, "a loss uses random numbers that are not in Batch.noise"
     assert first.own <= first.before.keys(), "an objective lists what is not a parameter"
     assert first.moved <= first.own, "an update reached parameters of another objective"
     assert len(first.moved) > len(first.own) / 2, "an update left most of its parameters alone"
@@ -227,7 +229,7 @@ def test_half_precision_scores_alike(method: Method, task: Task) -> None:
 
 
 def test_a_step_never_waits_for_the_device(name: str, task: Task) -> None:
-    """A CUDA graph could not be captured of it otherwise. The optimisers' own steps are torch's."""
+    """Otherwise no CUDA graph can record it. The optimisers' own steps are torch's."""
     method = begun(name)
     for number, stage in enumerate(method.stages()):
         store = ImageStore(task.train, "cpu")
@@ -243,27 +245,27 @@ def test_a_step_never_waits_for_the_device(name: str, task: Task) -> None:
         draws = sampler.draw(0, 1, stage.batch_size)
         with Waiting() as waiting:
             step(draws, everything)
-        assert not waiting.seen
+        assert not waiting.found
 
 
 def test_scoring_never_waits_for_the_device(method: Method, task: Task) -> None:
-    """Often seen batches are replayed as a CUDA graph."""
+    """Batches of a common size are replayed as a CUDA graph."""
     if method.fits_images:
-        pytest.skip("fits each image by gradient descent, and is never captured")
+        pytest.skip("fits each image by gradient descent, so no CUDA graph replays it")
     method.score(task.mixed)
     with Waiting() as waiting:
         method.score(task.mixed)
-    assert not waiting.seen
+    assert not waiting.found
 
 
 class Waiting(TorchDispatchMode):
-    """Notes operations for which the host waits on a GPU, or sends it what only the host knows."""
+    """Records operations for which the host waits on a GPU, or sends it a value of its own."""
 
     AMONG = ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "equal", "lift_fresh")
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[str] = []
+        self.found: list[str] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kind = func.overloadpacket.__name__
@@ -272,7 +274,7 @@ class Waiting(TorchDispatchMode):
             isinstance(place, Tensor) and place.dtype == torch.bool for place in places
         )
         if kind in self.AMONG or masked:
-            self.seen.append("".join(traceback.format_stack(limit=12)) + kind)
+            self.found.append("".join(traceback.format_stack(limit=12)) + kind)
         return func(*args, **(kwargs or {}))
 
 
@@ -346,7 +348,7 @@ def test_scores_do_not_depend_on_the_batch(method: Method, task: Task) -> None:
     close(one_by_one, together)
 
 
-def test_looking_at_images_changes_nothing(method: Method, task: Task) -> None:
+def test_scoring_changes_no_state(method: Method, task: Task) -> None:
     before = {key: value.clone() for key, value in method.state_dict().items()}
     method.score(task.mixed)
     method.heatmap(task.mixed)

@@ -79,7 +79,7 @@ def test_resnet18_has_the_published_size() -> None:
     assert network.channels == 512
 
 
-def test_maps_are_a_thirty_second_of_the_image() -> None:
+def test_resnet18_maps_are_a_thirty_second_of_the_image() -> None:
     assert ResNet18(width=2)(torch.rand(2, 1, 64, 96)).shape == (2, 16, 2, 3)
 
 
@@ -125,7 +125,7 @@ def test_views_are_whole_cut_and_scarred(ways: int) -> None:
     assert terms["cross_entropy"].item() == pytest.approx(math.log(ways), abs=0.7)
 
 
-def test_what_the_compiler_gets_wrong_is_not_compiled() -> None:
+def test_pasting_is_not_compiled() -> None:
     """As one kernel, pasted patches held pixels of other places."""
     (stage,) = CutPaste(CutPasteConfig()).stages()
     assert not any(objective.compilable for objective in stage.objectives)

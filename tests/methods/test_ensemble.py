@@ -59,23 +59,21 @@ def test_members_are_trained_in_turn_and_differ(three: Method) -> None:
 
 
 @torch.no_grad()
-def test_scores_are_the_mean_in_units_of_each_members_spread(
-    three: Method, images: torch.Tensor
-) -> None:
+def test_scores_are_the_mean_of_standardised_members(three: Method, images: torch.Tensor) -> None:
     assert isinstance(three, Ensemble)
-    seen = (255 * images).to(torch.uint8).float() / 255
-    apart = torch.stack([member.score(seen) for member in three.members], 1)  # (n, 3)
-    units = (apart - apart.mean(0)) / apart.std(0, correction=0)
-    torch.testing.assert_close(three.score(seen), units.mean(1), rtol=1e-3, atol=1e-3)
-    reconstructions = torch.stack([member.reconstruct(seen) for member in three.members])
-    torch.testing.assert_close(three.reconstruct(seen), reconstructions.mean(0))
+    pixels = (255 * images).to(torch.uint8).float() / 255
+    single = torch.stack([member.score(pixels) for member in three.members], 1)  # (n, 3)
+    standardised = (single - single.mean(0)) / single.std(0, correction=0)
+    torch.testing.assert_close(three.score(pixels), standardised.mean(1), rtol=1e-3, atol=1e-3)
+    reconstructions = torch.stack([member.reconstruct(pixels) for member in three.members])
+    torch.testing.assert_close(three.reconstruct(pixels), reconstructions.mean(0))
 
 
-def test_heatmaps_are_those_of_its_members(three: Method, images: torch.Tensor) -> None:
+def test_heatmaps_are_means_of_those_of_its_members(three: Method, images: torch.Tensor) -> None:
     assert heatmaps.kinds(three) == heatmaps.kinds(three.members[0])
-    apart = [heatmaps.heatmap(member, images[:2], "residual") for member in three.members]
+    single = [heatmaps.heatmap(member, images[:2], "residual") for member in three.members]
     together = heatmaps.heatmap(three, images[:2], "residual")  # (2, 32, 32)
-    torch.testing.assert_close(together, torch.stack(apart).mean(0))
+    torch.testing.assert_close(together, torch.stack(single).mean(0))
 
 
 def test_heatmaps_of_discriminator_and_memory_average_all_members() -> None:
@@ -83,9 +81,9 @@ def test_heatmaps_of_discriminator_and_memory_average_all_members() -> None:
     method = build(Recipe(data=Folder(root=Path()), method=settings).method).eval()
     images = torch.rand(2, 1, 32, 32, generator=torch.Generator().manual_seed(0))
     for kind in ("gradcam", "memory"):
-        apart = [heatmaps.heatmap(member, images, kind) for member in method.members]
-        assert not torch.allclose(*apart)
-        torch.testing.assert_close(heatmaps.heatmap(method, images, kind), sum(apart) / 2)
+        single = [heatmaps.heatmap(member, images, kind) for member in method.members]
+        assert not torch.allclose(*single)
+        torch.testing.assert_close(heatmaps.heatmap(method, images, kind), sum(single) / 2)
 
 
 def test_a_run_folder_holds_all_members(

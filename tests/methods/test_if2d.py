@@ -76,7 +76,7 @@ def test_dropout_keeps_its_share_and_pairs_are_independent() -> None:
     assert set(kept.unique().tolist()) == {0.0, 1.25}
     share = kept.gt(0).float()
     assert abs(share.mean() - 0.8) < 0.01
-    # below four times the error of so many draws
+    # below four times the standard error of this sample
     for other in (share[:, 0, 1], share[:, 1, 0], share[:, 1, 1]):
         assert abs(torch.corrcoef(torch.stack((share[:, 0, 0], other)))[0, 1]) < 0.02
 
@@ -116,17 +116,17 @@ def test_the_weight_of_lengths_grows_with_the_epochs() -> None:
     codes = torch.ones(2, 8)
     shared = {"codes": codes, "cross_entropy": torch.zeros(())}
     batch = Batch(random_images(2), torch.arange(2), {})
-    seen = []
+    lengths = []
     for _ in range(3):
-        seen.append(method._code_loss(batch, shared)["length"].item())
+        lengths.append(method._code_loss(batch, shared)["length"].item())
         for _ in range(60):  # with five images a step is an epoch
             method._count_step()
     full = 1e-4 * 64 * 8**0.5
-    assert seen == pytest.approx([0.0, 0.6 * full, full], rel=1e-4)
+    assert lengths == pytest.approx([0.0, 0.6 * full, full], rel=1e-4)
 
 
 def test_the_fit_explains_an_image_better_than_no_code() -> None:
-    """In what the fit minimises; the heatmap's smoothing comes after."""
+    """Measured by the loss that the fit minimises, before the heatmap's smoothing."""
     classes = quantise(random_images(), tiny().centres).flatten(1)
     with torch.no_grad():
         fitted, unfitted = (

@@ -18,7 +18,7 @@ def small(**settings):
 
 
 class _Pooling(nn.Module):
-    """Stands for a backbone: quick, with one weight."""
+    """A stand-in for the backbone: quick, with one weight."""
 
     def __init__(self, channels):
         super().__init__()

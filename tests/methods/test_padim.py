@@ -1,4 +1,4 @@
-"""What only PaDiM has: its choice of channels and the Gaussian of each place."""
+"""What only PaDiM has: its choice of channels and the Gaussian of each location."""
 
 import numpy as np
 import pytest
@@ -10,30 +10,30 @@ from squid.methods.base import Batch
 from squid.methods.padim import Padim, PadimConfig
 
 
-def draw(n: int, seed: int) -> torch.Tensor:
+def random_images(n: int, seed: int) -> torch.Tensor:
     return torch.rand(n, 1, 32, 32, generator=torch.Generator().manual_seed(seed))
 
 
 def fitted(**settings: object) -> Padim:
     torch.manual_seed(0)
     method = Padim(PadimConfig(size=32, keep=6, **settings)).eval()
-    batches = [Batch(part, torch.arange(len(part)), {}) for part in draw(20, 0).split(7)]
+    batches = [Batch(part, torch.arange(len(part)), {}) for part in random_images(20, 0).split(7)]
     with torch.no_grad():
         method.finalize(batches)
     return method
 
 
-def test_distances_are_those_of_each_places_own_gaussian() -> None:
+def test_distances_are_those_of_each_locations_own_gaussian() -> None:
     method = fitted()
     with torch.no_grad():
-        seen, height = method._embed(draw(20, 0))  # (n, p, d)
-        asked, _ = method._embed(draw(3, 1))
-        distance = method.gaussian.distance(asked)
-    assert (height, seen.shape[1:]) == (8, (64, 6))
+        training, height = method._embed(random_images(20, 0))  # (n, p, d)
+        queries, _ = method._embed(random_images(3, 1))
+        distance = method.gaussian.distance(queries)
+    assert (height, training.shape[1:]) == (8, (64, 6))
     for place in (0, 37):
-        x = seen[:, place].double().numpy()
+        x = training[:, place].double().numpy()
         inverse = np.linalg.inv(np.cov(x, rowvar=False) + 0.01 * np.eye(6))
-        expected = [mahalanobis(q, x.mean(0), inverse) for q in asked[:, place].double().numpy()]
+        expected = [mahalanobis(q, x.mean(0), inverse) for q in queries[:, place].double().numpy()]
         np.testing.assert_allclose(distance[:, place], expected, rtol=1e-3)
 
 
@@ -52,7 +52,7 @@ def test_channels_are_chosen_by_the_seed_and_saved() -> None:
 
 
 def test_the_score_is_the_highest_or_the_mean_of_the_highest() -> None:
-    images = draw(2, 1)
+    images = random_images(2, 1)
     with torch.no_grad():
         method = fitted()
         flat = method.heatmap(images).flatten(1).sort(descending=True).values

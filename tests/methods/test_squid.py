@@ -1,4 +1,4 @@
-"""What only SQUID has: the authors' training steps, the teacher's isolation, every ablation."""
+"""What only SQUID has: the authors' training steps, the teacher's gradients, every ablation."""
 
 from dataclasses import replace
 
@@ -78,7 +78,7 @@ def draw_batch(method: Squid, b: int = 2) -> Batch:
 
 
 def pass_of(stage, batch: Batch, active: frozenset[str]):
-    """The forward that the active objectives share, with what only the last of them needs."""
+    """The forward pass that the active objectives share, and their concurrent ones."""
     shared = stage.shared(batch, active) if stage.shared else {}
     for objective in stage.objectives:
         if objective.concurrent is not None and objective.name in active:
@@ -118,7 +118,7 @@ def test_every_switch_trains_all_its_parameters_and_scores(settings):
     assert torch.isfinite(scores).all()
 
 
-def test_features_of_the_discriminator_score_what_is_unlike_healthy_images():
+def test_discriminator_features_score_images_unlike_healthy_ones_higher():
     method = small(score="features").eval()
     healthy = 0.5 + 0.1 * torch.rand(40, 1, 32, 32)
     with torch.no_grad():
@@ -145,7 +145,7 @@ def test_score_depends_on_its_image_only_and_leaves_no_trace(statistics):
 
 
 @pytest.mark.parametrize("stopped", [True, False])
-def test_the_teacher_leaves_the_encoder_alone(stopped):
+def test_the_teacher_sends_no_gradient_to_the_encoder(stopped):
     method = small(stop_gradient=stopped)
     student = method._student_pass(draw_batch(method), "shared")
     encoder = list(method.encoder.parameters())
@@ -255,7 +255,7 @@ def test_when_the_queue_is_updated(update, rows):
     assert method.inpainting.memory.pointer == rows
 
 
-def test_the_student_s_queues_take_its_features_in_every_step():
+def test_the_students_queues_take_its_features_in_every_step():
     method = small(decoder_slots="queue")
     (stage,) = method.stages()
     before = [block.memory.slots.clone() for block in method.student.memories]
@@ -272,7 +272,7 @@ def test_a_shared_memory_has_the_same_total_size():
     assert small(space_aware=False).inpainting.memory.slots.shape == (1, 32, 64)
 
 
-def test_what_explanations_ask_for():
+def test_features_and_memory_distances_have_one_value_per_position():
     method = small().eval()
     images = torch.rand(2, 1, 32, 32)
     with torch.no_grad():
@@ -305,10 +305,10 @@ def test_a_step_can_be_compiled_as_one_graph(settings, active):
     (stage,) = method.stages()
 
     def step(images, noise):
-        reconstructed = Batch(images=images, index=batch.index, noise=noise)
-        shared = pass_of(stage, reconstructed, frozenset(active))
+        inputs = Batch(images=images, index=batch.index, noise=noise)
+        shared = pass_of(stage, inputs, frozenset(active))
         chosen = [o for o in stage.objectives if o.name in active]
-        return [o.loss(reconstructed, shared) for o in chosen]
+        return [o.loss(inputs, shared) for o in chosen]
 
     state = {key: value.clone() for key, value in method.state_dict().items()}
     expected = step(batch.images, batch.noise)
@@ -419,7 +419,7 @@ def test_golden_three_training_iterations(steps):
 
 
 def check_gradients(method, steps, grads):
-    """The authors' gradients go through the same renaming as their state."""
+    """The authors' gradients are renamed like their state."""
     theirs = under(steps, "it0/grad/")
     state = {k: v for k, v in under(steps, "g0/").items() if k not in theirs}
     expected = generator_state_of(state | theirs, method.config)
@@ -429,7 +429,7 @@ def check_gradients(method, steps, grads):
 
 
 def test_golden_training_forward(shared):
-    """In float64: the roundings of two float32 computations exceed the tolerance of one."""
+    """In float64, because the rounding errors of two float32 computations exceed the tolerance."""
     close = {"rtol": 1e-4, "atol": 1e-5, "check_dtype": False}
     with np.load(shared("golden", "generator_small.npz")) as file:
         case = {key: torch.from_numpy(np.asarray(file[key])) for key in file.files}

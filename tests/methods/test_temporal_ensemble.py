@@ -36,19 +36,19 @@ def updated(*all_reconstructions):
 
 
 def test_later_updates_of_the_targets_weigh_more():
-    seen = [reconstructions(seed) for seed in range(3)]
-    ensemble = updated(*seen)
-    first, second, third = (standardised(scores(ensemble, images)) for images in seen)
+    updates = [reconstructions(seed) for seed in range(3)]
+    ensemble = updated(*updates)
+    first, second, third = (standardised(scores(ensemble, images)) for images in updates)
     torch.testing.assert_close(ensemble.targets, (first + 2 * second + 3 * third) / 6)
 
 
 def test_scores_equal_to_the_targets_have_no_error():
-    seen = reconstructions(0)
-    ensemble = updated(seen, seen)
-    again, index = scores(ensemble, seen), torch.tensor([3, 1])
+    same = reconstructions(0)
+    ensemble = updated(same, same)
+    again, index = scores(ensemble, same), torch.tensor([3, 1])
     ensemble.fit_scale(again.split(2))
-    same = ensemble.error(again[index], index)
-    torch.testing.assert_close(same, torch.zeros(2, VIEWS), rtol=0, atol=1e-5)
+    error = ensemble.error(again[index], index)
+    torch.testing.assert_close(error, torch.zeros(2, VIEWS), rtol=0, atol=1e-5)
     assert ensemble.error(again[index], torch.tensor([0, 2])).abs().min() > 1e-3
 
 
@@ -66,7 +66,7 @@ def test_the_averaged_discriminator_is_nearer_to_later_states():
     )
 
 
-def test_nothing_in_it_learns():
+def test_none_of_its_parameters_is_learned():
     learning = Discriminator(SIZE, 2)
     assert not any(p.requires_grad for p in TemporalEnsemble(learning).parameters())
     assert all(p.requires_grad for p in learning.parameters())
@@ -74,10 +74,10 @@ def test_nothing_in_it_learns():
 
 def test_views_are_the_image_and_the_image_moved():
     images = torch.rand(3, 1, 32, 32, generator=torch.Generator().manual_seed(0))
-    seen = views(images).view(3, VIEWS, 1, 32, 32)
-    assert torch.equal(seen[:, 0], images)
-    assert torch.equal(seen[:, 1, :, :-1, 1:], images[:, :, 1:, :-1]), "right and up"
-    assert torch.equal(seen[:, 1, :, -1], seen[:, 1, :, -2]), "the border goes on"
+    both = views(images).view(3, VIEWS, 1, 32, 32)
+    assert torch.equal(both[:, 0], images)
+    assert torch.equal(both[:, 1, :, :-1, 1:], images[:, :, 1:, :-1]), "right and up"
+    assert torch.equal(both[:, 1, :, -1], both[:, 1, :, -2]), "the border is repeated"
 
 
 def test_rebatched_images_are_the_same_in_order():

@@ -1,4 +1,4 @@
-"""Backbones: the published VGG16 from its file, what is said when that cannot be, timm by name."""
+"""Backbones: the published VGG16 from its file, errors without it, timm by name."""
 
 import logging
 import sys
@@ -50,13 +50,13 @@ def test_normalisation_is_that_of_imagenet() -> None:
     normal = build_backbone(BackboneConfig())
     plain = build_backbone(BackboneConfig(), normalize=False)
     plain.load_state_dict(normal.state_dict())
-    seen: list[torch.Tensor] = []
+    inputs: list[torch.Tensor] = []
     for backbone in (normal, plain):
-        backbone.features[0].register_forward_pre_hook(lambda _, x: seen.append(x[0]))
+        backbone.features[0].register_forward_pre_hook(lambda _, x: inputs.append(x[0]))
         backbone(torch.full((1, 1, 32, 32), 0.485), blocks=1)
     expected = torch.tensor([0.0, (0.485 - 0.456) / 0.224, (0.485 - 0.406) / 0.225])
-    torch.testing.assert_close(seen[0][0, :, 0, 0], expected)
-    torch.testing.assert_close(seen[1], torch.full((1, 3, 32, 32), 0.485))
+    torch.testing.assert_close(inputs[0][0, :, 0, 0], expected)
+    torch.testing.assert_close(inputs[1], torch.full((1, 3, 32, 32), 0.485))
 
 
 def test_random_weights_are_kept_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -108,13 +108,13 @@ def test_parameters_after_a_block_are_those_of_later_convolutions() -> None:
     assert len(backbone.parameters_after(0)) == len(names)
 
 
-def test_pooling_is_the_mean_over_places() -> None:
+def test_pooling_is_the_mean_over_locations() -> None:
     maps = torch.rand(2, 3, 4, 5)
     torch.testing.assert_close(pooled(maps), maps.mean((2, 3)))
 
 
 class Levels(nn.Module):
-    """As timm's networks of features look from outside."""
+    """The interface of timm's networks of features."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ def test_names_timm_does_not_know_are_refused() -> None:
         build_backbone(BackboneConfig(name="resnet19"))
 
 
-def test_absent_timm_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_timm_is_an_error_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(ConfigError, match="'resnet18' needs timm"):
         build_backbone(BackboneConfig(name="resnet18"))

@@ -13,5 +13,5 @@ def test_it_is_that_of_scipy() -> None:
         torch.testing.assert_close(ours, torch.from_numpy(theirs))
 
 
-def test_maps_smaller_than_the_kernel_are_taken() -> None:
+def test_maps_smaller_than_the_kernel_are_accepted() -> None:
     torch.testing.assert_close(gaussian_blur(torch.ones(1, 4, 4), 8.0), torch.ones(1, 4, 4))

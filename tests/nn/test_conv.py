@@ -97,13 +97,13 @@ def test_mode_decides_between_batch_and_running_statistics():
 
 def test_halves_are_two_batches_in_one_pass_compiled_or_not():
     x = torch.randn(6, 3, 4, 4) * torch.tensor([1.0, 5.0]).repeat_interleave(3)[:, None, None, None]
-    apart, joined, compiled = (BatchNorm(3).train() for _ in range(3))
-    expected = torch.cat([apart(half) for half in x.chunk(2)])
+    separate, joined, compiled = (BatchNorm(3).train() for _ in range(3))
+    expected = torch.cat([separate(half) for half in x.chunk(2)])
     together = torch.compile(lambda x: compiled(x, "halves"), backend="aot_eager")
     for norm, found in ((joined, joined(x, "halves")), (compiled, together(x))):
         torch.testing.assert_close(found, expected)
-        torch.testing.assert_close(norm.running_mean, apart.running_mean)
-        torch.testing.assert_close(norm.running_var, apart.running_var)
+        torch.testing.assert_close(norm.running_mean, separate.running_mean)
+        torch.testing.assert_close(norm.running_var, separate.running_var)
 
 
 def test_one_channel_as_a_sum_is_the_convolution():
@@ -113,7 +113,7 @@ def test_one_channel_as_a_sum_is_the_convolution():
     assert to_one_channel(conv.bfloat16(), x.bfloat16()).dtype == torch.float32
 
 
-def test_torch_s_own_layer_is_loaded_without_its_count():
+def test_torchs_own_layer_is_loaded_without_its_count():
     theirs, ours = nn.BatchNorm2d(3), BatchNorm(3)
     theirs(torch.randn(4, 3, 2, 2))
     ours.load_state_dict(theirs.state_dict())

@@ -45,7 +45,7 @@ def test_patches_become_one_image(skips):
     assert [tuple(f.shape) for f in features] == [(12, 8, 8, 8), (3, 4, 32, 32)]
 
 
-def test_skips_matter_only_before_patches_are_put_together():
+def test_skips_matter_only_before_patches_are_merged():
     decoder = Decoder((4, 8, 16), grid=2, merge_level=1).eval()
     x, large, small = torch.randn(4, 16, 4, 4), torch.randn(4, 4, 16, 16), torch.randn(4, 8, 8, 8)
     image, _ = decoder(x, [large, small])

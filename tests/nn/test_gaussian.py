@@ -28,7 +28,7 @@ def test_moments_of_batches_are_those_of_all(features: torch.Tensor) -> None:
     np.testing.assert_allclose(moments.mean(), features.double().mean(0), rtol=1e-12)
 
 
-def test_distance_is_that_of_scipy_at_every_place(features: torch.Tensor) -> None:
+def test_distance_is_that_of_scipy_at_every_location(features: torch.Tensor) -> None:
     moments = Moments()
     moments.add(features)
     gaussian = Gaussian()

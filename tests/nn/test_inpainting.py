@@ -28,20 +28,20 @@ def block(case):
     return module
 
 
-def test_golden_evaluation_and_what_happens_inside(block, case):
+def test_golden_evaluation_and_its_intermediate_results(block, case):
     block.eval()
-    seen = {}
-    block.layer.mix.register_forward_hook(lambda _m, i, o: seen.update(inputs=i, mixed=o))
-    block.expand.register_forward_pre_hook(lambda _m, i: seen.update(expand=i[0]))
+    inside = {}
+    block.layer.mix.register_forward_hook(lambda _m, i, o: inside.update(inputs=i, mixed=o))
+    block.expand.register_forward_pre_hook(lambda _m, i: inside.update(expand=i[0]))
     torch.testing.assert_close(block(case["x"]), case["eval_out"], **CLOSE)
     torch.testing.assert_close(block.reduce(case["x"]), case["eval_conv1_out"], **CLOSE)
-    features, found = seen["inputs"]
+    features, found = inside["inputs"]
     torch.testing.assert_close(features.flatten(0, 1), case["eval_attn_query"][0], **CLOSE)
     padded = torch.cat((found, found.new_zeros(3, 1, 128)), 1)
     neighbours = padded[:, neighbour_index(2)].flatten(0, 1)  # (b*p, 8, d)
     torch.testing.assert_close(neighbours.transpose(0, 1), case["eval_attn_kv"], **CLOSE)
-    torch.testing.assert_close(seen["mixed"].flatten(0, 1), case["eval_attn_out"][0], **CLOSE)
-    torch.testing.assert_close(seen["expand"], case["eval_conv2_in"], **CLOSE)
+    torch.testing.assert_close(inside["mixed"].flatten(0, 1), case["eval_attn_out"][0], **CLOSE)
+    torch.testing.assert_close(inside["expand"], case["eval_conv2_in"], **CLOSE)
 
 
 def test_golden_training(block, case):
@@ -53,7 +53,7 @@ def test_golden_training(block, case):
             torch.testing.assert_close(block.state_dict()[f"{ours}.{key}"], expected, **CLOSE)
 
 
-def test_golden_features_that_wait_for_the_queue(block, case):
+def test_golden_features_pending_for_the_queue(block, case):
     features = block.eval().features(case["x"])
     block.memory.train()(features)
     for i in range(4):
@@ -85,7 +85,7 @@ def test_shortcuts():
     torch.testing.assert_close(soft, torch.full_like(soft, 0.9))
 
 
-def test_straight_lets_gradients_around_and_no_feature():
+def test_straight_passes_gradients_around_the_block_and_no_feature():
     x = torch.rand(2, 3, 2, 2, requires_grad=True)
     inpainted = torch.ones(2, 3, 2, 2, requires_grad=True)
     out = shortcut(x, inpainted, "straight", mask=None, rho=0.9)

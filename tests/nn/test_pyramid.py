@@ -1,4 +1,4 @@
-"""Sides that can be halved, how often, and what is left."""
+"""Sides that can be halved, how often, and the smallest map."""
 
 import pytest
 

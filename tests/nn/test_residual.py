@@ -1,4 +1,4 @@
-"""Residual blocks that halve and double, and whose statistics they use."""
+"""Residual blocks that halve and double maps, and the statistics that they use."""
 
 import pytest
 import torch
@@ -59,7 +59,7 @@ def test_statistics_can_be_the_tracked_ones_in_training_too():
 
 
 def test_branches_keep_the_variance():
-    """Else the depth of a network would fade or blow up what it says."""
+    """Otherwise activations would vanish or explode with depth."""
     torch.manual_seed(0)
     block = ResidualDown(32, 32, "batch")
     branch = block.second(block.middle(block.first(block.enter(torch.randn(8, 32, 16, 16)))))

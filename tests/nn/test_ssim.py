@@ -1,4 +1,4 @@
-"""Structural similarity against its definition, place by place and scale by scale."""
+"""Structural similarity against its definition, location by location and scale by scale."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ def test_ms_ssim_is_its_definition():
     ("size", "window", "scales"),
     [(256, 11, 5), (160, 11, 4), (128, 11, 4), (32, 11, 2), (8, 11, 1)],
 )
-def test_only_scales_that_hold_the_window_count(size, window, scales):
+def test_only_scales_larger_than_the_window_count(size, window, scales):
     assert scales_of(size, window) == scales
 
 
@@ -102,7 +102,7 @@ def test_disagreement_is_zero_for_the_same_and_one_where_only_one_is_flat():
     assert between(image, 1 - image).min() > 1.5
 
 
-def test_disagreement_does_not_see_what_is_smoothed_away():
+def test_disagreement_ignores_details_that_are_smoothed_away():
     image = torch.rand(1, 1, 24, 24)
     fine = image + 0.2 * (torch.arange(24) % 2 - 0.5)  # stripes of one pixel
     sharp, smooth = (disagreement(image, fine, window=7, smooth=s).mean() for s in (0.1, 1.0))

@@ -85,6 +85,7 @@ def paste(images: Tensor, cut: Cut) -> Tensor:
     """(b, 1, h, w) -> (b, 1, h, w): each image with its own patch pasted into it."""
     size = torch.stack((cut.height, cut.width), -1)  # (b, 2)
     local = _patch_coordinates(images, cut, size)  # (b, h, w, 2)
+    # A patch has a size of its own in each image, so it is a mask and not a slice.
     half = rearrange(size / 2, "b two -> b 1 1 two")
     inside = ((local >= -half) & (local < half)).all(-1)[:, None]  # (b, 1, h, w)
     patch = _jitter(_sample(images, local, cut, size), inside, cut)
@@ -115,6 +116,7 @@ def _sample(images: Tensor, local: Tensor, cut: Cut, size: Tensor) -> Tensor:
 def _jitter(patch: Tensor, inside: Tensor, cut: Cut) -> Tensor:
     brightness, contrast = (rearrange(v, "b -> b 1 1 1") for v in (cut.brightness, cut.contrast))
     bright = patch * brightness
+    # The mean of the patch's own pixels, about which the contrast changes.
     pixels = inside.sum((1, 2, 3), keepdim=True).clamp_min(1)
     mean = (bright * inside).sum((1, 2, 3), keepdim=True) / pixels
     return (mean + contrast * (bright - mean)).clamp(0, 1)
@@ -260,6 +262,7 @@ class CutPaste(Method):
     def _cut(self, draws: Tensor) -> Cut:
         config = self.config
         area = _between(config.area, draws[:, 0]) * config.size**2
+        # The aspect is uniform in its logarithm: wide and tall patches are equally frequent.
         low, high = map(math.log, config.aspect)
         aspect = _between((low, high), draws[:, 1]).exp()
         height, width = (area / aspect).sqrt(), (area * aspect).sqrt()

@@ -149,7 +149,7 @@ class FAnogan(Method):
                 objectives=(critic, generator),
                 batch_size=size,
                 steps=config.steps,
-                snapshots=False,
+                snapshots=False,  # scores need the encoder
             ),
             Stage(
                 name="encoder", objectives=(encoder,), batch_size=size, steps=config.encoder_steps
@@ -158,6 +158,7 @@ class FAnogan(Method):
 
     def _critic_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         real = to_signed(batch.images)
+        # This loss updates the critic only.
         with torch.no_grad():
             fake = self.generator(batch.noise["critic.code"])
         penalty = gradient_penalty(self.critic, real, fake, batch.noise["mix"])

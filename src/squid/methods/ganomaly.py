@@ -109,6 +109,7 @@ class Ganomaly(Method):
 
     def _generator_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         config, real, fake = self.config, shared["real"], shared["fake"]
+        # Feature matching instead of fooling: the target has no gradient.
         target = self.discriminator.features(real).detach()
         adversarial = F.mse_loss(self.discriminator.features(fake), target)
         code = F.mse_loss(shared["second_code"], shared["code"])

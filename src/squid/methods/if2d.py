@@ -83,6 +83,7 @@ def intensity_centres(images: Iterable[Tensor], classes: int) -> Tensor:
     counts = sum(torch.histc(batch.float(), GRAY_LEVELS, 0, 1).double() for batch in images)
     weights = torch.as_tensor(counts).cpu().numpy()
     used = np.flatnonzero(weights)
+    # Weighted gray levels stand for all pixels: k-means of 256 points is fast.
     levels = (used[:, None] + 0.5) / GRAY_LEVELS
     means = KMeans(min(classes, len(used)), n_init=10, random_state=0)
     found = np.sort(means.fit(levels, sample_weight=weights[used]).cluster_centers_[:, 0])
@@ -94,6 +95,7 @@ def quantise(images: Tensor, centres: Tensor) -> Tensor:
     """(b, 1, h, w) -> (b, h, w) class of each pixel: the nearest centre, then the most frequent of
     the pixel and its neighbours above and to the left."""
     nearest = (images.squeeze(1)[..., None] - centres).abs().argmin(-1)  # (b, h, w)
+    # A 2 x 2 mean of one-hot classes counts the votes of the neighbours.
     classes = torch.arange(len(centres), device=images.device)[:, None, None]
     votes = (nearest[:, None] == classes).float()  # (b, k, h, w)
     return F.avg_pool2d(F.pad(votes, (1, 0, 1, 0), mode="replicate"), 2, stride=1).argmax(1)
@@ -185,6 +187,7 @@ class If2d(Method):
             again=config.again,
         )
         self.codes = nn.Parameter(torch.empty(0, config.latent))
+        # The order in which the fit takes pixels: random but fixed, so that scores are repeatable.
         generator = torch.Generator().manual_seed(0)
         order = torch.randperm(config.size**2, generator=generator, device="cpu")
         positions = positional_encoding(config.size, config.frequencies)  # (h w, g)
@@ -250,6 +253,7 @@ class If2d(Method):
         return {"codes": codes, "cross_entropy": _cross_entropy(logits, classes).sum(1).mean()}
 
     def _code_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
+        # The weight of lengths grows linearly over the first epochs.
         ramp = (self.epoch / self.config.code_ramp).clamp_max(1)
         length = self.config.points * _length(shared["codes"]).mean()
         return {
@@ -305,6 +309,7 @@ class If2d(Method):
                 logits = self.field(codes, self.positions[points][None])
                 misfit = _cross_entropy(logits, classes[:, points]).sum()
                 length = self.config.code_weight * len(points) * _length(codes).sum()
+                # Gradients of the codes alone: the field's parameters must not collect any.
                 (codes.grad,) = torch.autograd.grad(misfit + length, codes)
                 optimizer.step()
         return codes.detach()

@@ -168,12 +168,14 @@ class Igd(Method):
         """The centre of all codes; the width is the mean over batches, each at least one."""
         codes = [self._encode(batch.images) for batch in batches]
         centre = torch.cat(codes).mean(0)
+        # Entries near zero are pushed away from it, keeping their sign.
         pushed = torch.where(centre < 0, -1.0, 1.0) * self.config.least_centre
         self.centre.copy_(torch.where(centre.abs() < self.config.least_centre, pushed, centre))
         widths = [self._distance(batch).mean().clamp_min(1.0) for batch in codes]
         self.variance.copy_(torch.stack(widths).mean())
 
     def _shared(self, batch: Batch, active: frozenset[str]) -> Shared:
+        # Each code is mixed with that of another image, at most half-way.
         code = self._encode(batch.images)
         between = 0.5 * batch.noise["between"]  # (b, 1)
         mixed = between * code + (1 - between) * code.flip(0)
@@ -216,6 +218,7 @@ class Igd(Method):
         return (images - self.reconstruct(images)).abs().squeeze(1)
 
     def _encode(self, images: Tensor) -> Tensor:
+        # A frozen backbone needs no autograd graph.
         learns = self.config.train_backbone and torch.is_grad_enabled()
         with torch.set_grad_enabled(learns):
             features = pooled(self.backbone(images)[-1])

@@ -72,6 +72,7 @@ def shrink_to_some(similarity: Tensor, threshold: float) -> Tensor:
 
     The most similar slot always stays: a threshold above every weight would leave none.
     """
+    # The best slot is kept as it is, all others are shrunk.
     soft = similarity.softmax(-1)
     best = soft.amax(-1, keepdim=True)
     return F.normalize(torch.where(soft < best, hard_shrink(soft, threshold), soft), p=1, dim=-1)

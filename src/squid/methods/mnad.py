@@ -96,6 +96,7 @@ class PrototypeMemory(nn.Module):
         assert self.pending is not None, "commit() follows losses()"
         cells = self.ranks.gather(self.pending)
         similarity = cells @ self.items.T  # (c, n)
+        # One-hot assignment of each cell to its nearest item.
         numbers = torch.arange(len(self.items), device=cells.device)
         own = similarity.argmax(1, keepdim=True) == numbers  # (c, n)
         # The softmax over cells, divided by its largest value.

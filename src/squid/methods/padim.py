@@ -57,6 +57,7 @@ class Padim(Method):
         channels = sum(self.backbone.channels[block - 1] for block in config.blocks)
         if config.keep > channels:
             raise ConfigError(f"keep = {config.keep} exceeds the {channels} channels there are.")
+        # The global generator holds the seed of the training.
         generator = torch.default_generator
         if config.seed is not None:
             generator = torch.Generator().manual_seed(config.seed)
@@ -73,6 +74,7 @@ class Padim(Method):
         for batch in batches:
             moments.add(self._embed(batch.images)[0])
         covariance = moments.covariance()
+        # A ridge makes the covariance of few images invertible.
         covariance.diagonal(dim1=1, dim2=2).add_(self.config.ridge)
         self.gaussian.fit(moments.mean(), covariance)
 

@@ -52,6 +52,7 @@ def nearest_squared(queries: Tensor, features: Tensor, k: int, chunk: int = 8192
     """
     best = queries.new_empty(queries.shape[0], 0)  # an exported batch has no len()
     for rows in torch.split(features, chunk):
+        # The k nearest so far compete with those of the next chunk.
         best = torch.cat((best, _distances(queries, rows)), 1)
         best = best.topk(min(k, best.shape[1]), largest=False).values  # (b, k)
     return best.square()

@@ -47,6 +47,7 @@ class PatchMemAE(ReconstructionMethod):
         return {name: torch.stack([term[name] for term in terms]).sum() for name in terms[0]}
 
     def reconstruct_signed(self, images: Tensor) -> Tensor:
+        # One network per position, each with the patches of all images there.
         pairs = zip(self.networks, self._patches(images), strict=True)
         reconstructions = torch.stack([network(patches)[0] for network, patches in pairs])
         return merge(rearrange(reconstructions, "p b c h w -> (b p) c h w"), self.config.grid)

@@ -82,6 +82,7 @@ def shuffle_blocks(images: Tensor, order: Tensor, chosen: Tensor, block: int) ->
 def bend_intensities(images: Tensor, bends: Tensor) -> Tensor:
     """A rising Bezier curve from (0, 0) to (1, 1), given two uniform `bends` (b, 2)."""
     low, high = bends.amin(1)[:, None, None, None], bends.amax(1)[:, None, None, None]
+    # A cubic curve with end points 0 and 1; sorted control points let it rise.
     rest = 1 - images
     return 3 * rest**2 * images * low + 3 * rest * images**2 * high + images**3
 
@@ -186,6 +187,7 @@ class Salad(Method):
         config, images, code, fake = self.config, batch.images, shared["code"], shared["fake"]
         self._move_centre(code.detach())
         reconstruction = self._generate(code)
+        # Image -> code -> image, code -> image -> code, and corrupted image -> whole image.
         appearance = F.l1_loss(reconstruction, images) + 1 - ssim(reconstruction, images).mean()
         cycle = F.mse_loss(self._encode(fake), batch.noise["code"])
         restored = self._generate(self._encode(self._corrupt(batch)))

@@ -52,6 +52,7 @@ class Vae(ReconstructionMethod):
     def loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         signed = to_signed(batch.images)
         mean, log_variance = self._encode(signed)
+        # The reparameterisation: a random code with a gradient to mean and variance.
         code = mean + batch.noise["code"] * (0.5 * log_variance).exp()
         divergence = divergence_from_standard(mean, log_variance)
         return {

@@ -75,6 +75,7 @@ class BatchNorm(nn.BatchNorm2d):
 
     def _normalise_jointly(self, x: Tensor) -> Tensor:
         """Treats the images of all ranks, in equal shares, as one batch with all its gradients."""
+        # Averages of means and of squares over ranks give the joint variance in one exchange.
         wide = at_least_float32(x)
         local = torch.stack((wide.mean((0, 2, 3)), wide.square().mean((0, 2, 3))))  # (2, c)
         mean, square = self.ranks.mean(local).unbind()

@@ -94,6 +94,7 @@ class Decoder(nn.Module):
         features = []
         masks = masks or [None] * len(self.memories)
         for i, level in enumerate(self.levels):
+            # Patches become one map at the first level of the whole image.
             x = upsample2(merge(x, self.grid) if i == self.merged_at else x)
             x = level(torch.cat((skips[-1 - i], x), 1) if i < self.skipped else x)
             if i < len(self.memories):

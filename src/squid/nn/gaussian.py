@@ -40,6 +40,7 @@ class Moments:
 
     def add(self, x: Tensor) -> None:
         """(b, p, d)."""
+        # Sums of squares of large features need double precision.
         x = x.double()
         self._count += len(x)
         self._sum = self._sum + x.sum(0)  # (p, d)

@@ -59,7 +59,8 @@ class NeighbourAttention(nn.Module):
     def forward(self, features: Tensor, found: Tensor) -> Tensor:
         """(b, p, d), (b, p, d) -> (b, p, d)."""
         query = rearrange(self.query(features), "b p (a d) -> b p a d", a=self.heads)
-        pairs = self.key_value(found)  # (b, p, 2d): projected once, then gathered
+        # Keys and values are projected once per position and then gathered by its neighbours.
+        pairs = self.key_value(found)  # (b, p, 2d)
         missing = self.key_value.bias.to(pairs.dtype).expand(pairs.shape[0], 1, -1)
         pairs = torch.cat((pairs, missing), 1)[:, self.neighbours]  # (b, p, 8, 2d)
         key, value = rearrange(pairs, "b p n (two a d) -> two b p n a d", two=2, a=self.heads)

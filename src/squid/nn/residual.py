@@ -59,7 +59,7 @@ class ResidualUp(nn.Module):
     def forward(self, x: Tensor, statistics: Statistics | None = None) -> Tensor:
         branch = self.first(double(self.enter(x, statistics)))
         branch = self.second(self.middle(branch, statistics))
-        # A 1x1 convolution and the repetition commute: the small map is cheaper.
+        # A 1x1 convolution and the repetition of cells commute; on the small map it is cheaper.
         doubled: Tensor = branch + double(self.shortcut(x))
         return doubled
 

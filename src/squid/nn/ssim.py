@@ -48,6 +48,7 @@ def disagreement(images: Tensor, others: Tensor, *, window: int, smooth: float) 
             gaussian_blur(at_least_float32(both)[:, 0], smooth)[:, None]
             for both in (images, others)
         )
+        # Five moments in one pooling give means, variances and the covariance of each window.
         moments = torch.cat((a, b, a * a, b * b, a * b), 1)  # (b, 5, h, w)
         inside = F.avg_pool2d(moments, window, 1, window // 2, count_include_pad=False)
         mean_a, mean_b, aa, bb, ab = inside[:, :, None].unbind(1)  # (b, 1, h, w) each

@@ -40,6 +40,7 @@ class ScoreDistillation:
     def observe(self, batches: Iterable[Batch]) -> None:
         """Averages the discriminator at the start of each epoch of the first stage, and updates the
         targets in every n-th."""
+        # The image discriminator learns in the second stage only.
         discriminator, _ = self.discriminators
         states = self.ensemble.average(discriminator)
         if states % max(1, self.config.epochs // self.config.target_updates) == 0:

@@ -105,6 +105,7 @@ class Squid(Method):
         return {f"{name}.{key}": spec for name in passes for key, spec in self._draws(b).items()}
 
     def _draws(self, b: int) -> dict[str, NoiseSpec]:
+        # Masks have one value per place of the map, shared by its channels.
         config, patches = self.config, b * self.config.grid**2
         draws = {}
         if self.inpainting is not None and config.shortcut == "masked":
@@ -165,6 +166,7 @@ class Squid(Method):
         )
 
     def _generator_parameters(self) -> list[nn.Parameter]:
+        # Everything but the discriminators belongs to the generator's objective.
         scoring = ("discriminator.", "temporal_ensemble.", "image_discriminator.")
         return [p for name, p in self.named_parameters() if not name.startswith(scoring)]
 
@@ -246,6 +248,7 @@ class Squid(Method):
         return StudentPass(reconstruction, features, bottleneck, skips)
 
     def _encode(self, images: Tensor, keep: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
+        # Pixel in-painting zeroes whole patches of the input.
         patches = split(images, self.config.grid)
         return self.encoder(patches if keep is None else patches * keep.to(patches.dtype))
 
@@ -290,6 +293,7 @@ class Squid(Method):
         if self.config.score == "residual":
             return (images - at_least_float32(reconstruction)).square().mean((1, 2, 3))
         patches = split(self._disagreement(images, reconstruction), self.config.grid)
+        # The worst patch decides, so that a small anomaly is not averaged away.
         by_position = patches.mean((1, 2, 3)).view(-1, self.config.grid**2)  # (b, p)
         return by_position.amax(1)
 

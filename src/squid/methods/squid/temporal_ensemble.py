@@ -31,6 +31,7 @@ class TemporalEnsemble(nn.Module):
 
     def __init__(self, discriminator: Discriminator) -> None:
         super().__init__()
+        # Buffers are averaged as well: the tracked statistics belong to the weights.
         self.discriminator = AveragedModel(discriminator, avg_fn=linear_average, use_buffers=True)
         self.discriminator.requires_grad_(False)
         self.register_buffer("targets", torch.zeros(0, VIEWS))  # (n, v)
