@@ -72,5 +72,5 @@ def initialise(network: nn.Module, generator: torch.Generator | None = None) -> 
 
 
 def _set_normal(weight: Tensor, mean: float, generator: torch.Generator | None) -> None:
-    """The numbers are drawn on the CPU, so that every device starts from the same ones."""
+    """Normal numbers from the CPU, so that every device starts from the same ones."""
     weight.copy_(torch.empty(weight.shape).normal_(mean, SPREAD, generator=generator))
