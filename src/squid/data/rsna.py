@@ -30,6 +30,8 @@ from squid.errors import DataError
 
 HEALTHY, OPACITY, OTHER = "Normal", "Lung Opacity", "No Lung Opacity / Not Normal"
 UNKNOWN_PATIENT = "-1"
+TESTED_WITHOUT_HEALTHY = 0.75
+"""Share of the patients without a healthy image who are tested on; the others validate."""
 SIDE = 1024
 """Pixels of an original image, in which boxes are given."""
 
@@ -103,18 +105,19 @@ class Rsna(PatientSplitConfig):
 
     def _groups(self, files: FileSet) -> np.ndarray:
         """(n,) the split of each image, a function of its patient's number alone: a patient is in
-        the same split whichever view, age or part of the archive is read.
+        the same split whichever view, age or part of the archive is read, and the test set stays
+        the same when `validation_share` changes.
 
-        Training takes healthy images only. So patients without any are split between validation and
-        test alone, and the test set holds more opacities than `test_share` of them.
+        Training takes healthy images only. So patients without any are tested on but for a quarter
+        of them, which validates.
         """
-        held = self.validation_share + self.test_share
         groups = []
         for patient in files.patients or ():
-            scale = 1.0 if patient in self._healthy_patients else held
-            place = scale * _place(self.seed, patient)
-            validates, tests = place < self.validation_share, place < held
-            groups.append("validation" if validates else "test" if tests else "train")
+            trains = patient in self._healthy_patients
+            tested = self.test_share if trains else TESTED_WITHOUT_HEALTHY
+            held = self.test_share + self.validation_share if trains else 1.0
+            place = _place(self.seed, patient)
+            groups.append("test" if place < tested else "validation" if place < held else "train")
         return np.array(groups)
 
     @cached_property
