@@ -47,6 +47,7 @@ class Calibration(Config):
 
     def threshold(self, rate: float = RATE) -> float:
         """The threshold measured for a target false-positive rate."""
+        # Not by key: a rate that was computed may differ from 0.1 in its last digit.
         for known, value in self.thresholds.items():
             if math.isclose(known, rate):
                 return value
@@ -104,6 +105,7 @@ def _rank(n: int, rate: float) -> int:
 
 
 def _finite(scores: ArrayLike, name: str) -> NDArray[np.float64]:
+    # One infinite score would make the mean, and with it every standardised score, useless.
     values = np.asarray(scores, dtype=np.float64).ravel()
     if not len(values):
         raise DataError(f"Calibration needs at least one {name} score of a healthy image.")

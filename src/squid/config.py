@@ -39,6 +39,7 @@ class Config(BaseModel):
     def _complete_tables(cls, values: Any) -> Any:
         if not isinstance(values, Mapping):
             return values
+        # Before pydantic's own check, whose message would name no nearest key.
         for key in values:
             if key not in cls.model_fields:
                 raise ValueError(_unknown(str(key), cls.model_fields))
@@ -57,6 +58,7 @@ def parse(cls: type[T], values: Mapping[str, Any], source: str) -> T:
     try:
         return cls.model_validate(values)
     except ValidationError as error:
+        # One mistake at a time: later ones often follow from the first.
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         reason = first["msg"].removeprefix("Value error, ")
@@ -80,6 +82,7 @@ def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, An
         path, equals, text = setting.partition("=")
         if not equals or not path:
             raise ConfigError(f"'{setting}' is not an override; write it as section.key=value.")
+        # Missing sections are made on the way down.
         *parents, last = path.strip().split(".")
         table = result
         for parent in parents:

@@ -85,10 +85,12 @@ def from_reference(
     """A method with the reconstructions and scores of the authors' two state dicts (of arrays or
     tensors)."""
     theirs, classify = _tensors(generator_state), _tensors(discriminator_state)
+    # State dicts that do not fit together give sizes that no configuration allows.
     try:
         method = Squid(reference_config(theirs, classify))
     except (ConfigError, ValueError) as error:
         raise DataError(f"The state dicts do not fit together: {error}") from None
+    # In the precision of the checkpoint: float64 weights stay float64.
     method.to(_entry(theirs, "in_conv.conv.conv1.0.weight").dtype)
     state = generator_state_of(theirs, method.config) | discriminator_state_of(classify)
     _check(state, method.state_dict())
@@ -102,8 +104,10 @@ def reference_config(theirs: State, classify: State) -> SquidConfig:
     depth = _count(theirs, r"down_blocks\.(\d+)\.")
     inner = _entry(theirs, "inpaint_block.bottleneck_conv1.0.weight").shape[0]
     slots, token = _entry(theirs, "inpaint_block.memory.0.memMatrix").shape
+    # One memory for each patch position, and one token for a whole patch: both are squares.
     grid = math.isqrt(_count(theirs, r"inpaint_block\.memory\.(\d+)\."))
     side = math.isqrt(token // inner)
+    # Skips join the decoder's levels before the patches are merged.
     joined = sum(_takes_skip(theirs, i, width * 2 ** (depth - i)) for i in range(depth))
     matrix = f"memory_blocks.{depth - 1}.memory.0.memMatrix"
     return SquidConfig(
@@ -128,6 +132,7 @@ def generator_state_of(theirs: State, config: SquidConfig) -> State:
             state[_block_key(_rename(key, GENERATOR_KEYS))] = value
     inside = _under(theirs, "inpaint_block.")
     state |= {f"inpainting.{key}": value for key, value in inpainting_state(inside).items()}
+    # Theirs are numbered from the outermost level inwards, ours in the order of the decoder.
     for i in range(_count(theirs, r"memory_blocks\.(\d+)\.")):
         rows = _stacked(_under(theirs, f"memory_blocks.{config.depth - 1 - i}."))
         if config.decoder_memory == "patch":  # theirs are channel-major there, ours never
@@ -144,6 +149,7 @@ def inpainting_state(theirs: State) -> State:
         for key, value in theirs.items()
         if not key.startswith(("memory.", "attention.in_proj"))
     }
+    # Their attention has one projection for query, key and value; ours has two.
     for kind in ("weight", "bias"):
         joint = _entry(theirs, f"attention.in_proj_{kind}")  # query, key, value
         width = joint.shape[0] // 3
@@ -244,6 +250,7 @@ def convert_run(
 ) -> None:
     """A run folder from the authors' checkpoints. It scores; `calibrate_run` adds thresholds."""
     method = read_reference(generator, discriminator)
+    # A recipe needs data; the folder is a placeholder, since the authors' images are not known.
     data = Folder(root=Path())
     recipe = Recipe(
         title="Converted from the authors' checkpoints", data=data, method=method.config

@@ -72,6 +72,7 @@ def read_recipe(path: Path, settings: Iterable[str] = ()) -> Recipe:
 
 def _pick(values: Any, known: Mapping[str, type[Config]], what: str) -> Any:
     """The settings of a table as the class that its `name` says."""
+    # A finished config is passed through: recipes are also built in Python.
     if not isinstance(values, Mapping):
         return values
     name = values.get("name")

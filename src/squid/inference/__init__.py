@@ -42,6 +42,7 @@ def open_backend(
     otherwise; it writes no file, because which backend is faster depends on the CPU. `onnx` writes
     the file first if it is missing or older than the weights, and checks it against torch.
     """
+    # Chosen by name it must work: the file is written here, or an error says why it cannot be.
     if backend == "onnx":
         if run is None or precision == "bf16":
             remedy = "save the detector first" if run is None else "leave --precision out"
@@ -49,6 +50,7 @@ def open_backend(
         if run.onnx is None:
             export_onnx(method, run.path_of_onnx, size=size)
         return OnnxBackend(run.path_of_onnx)
+    # ONNX Runtime gives torch's scores in float32 on a CPU only; any other setting means torch.
     plain = device.type == "cpu" and precision == "float32" and not compile
     file = run.onnx if run is not None and backend == "auto" and plain else None
     if file is not None and can_export() and exportable(method):

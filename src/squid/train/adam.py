@@ -82,6 +82,7 @@ def _update(
     spread = (1 - betas[1] ** count).sqrt()
     for weights, gradients, means, squares, copies in parts:
         wide = [gradient.float() for gradient in gradients]
+        # L2 in the gradient, as torch's Adam has it, not the decoupled decay of AdamW.
         if decay:
             wide = list(torch._foreach_add(wide, weights, alpha=decay))
         torch._foreach_lerp_(means, wide, 1 - betas[0])
@@ -92,5 +93,6 @@ def _update(
         torch._foreach_add_(divisors, eps)
         torch._foreach_div_(divisors, length)
         torch._foreach_addcdiv_(weights, means, divisors, -1.0)
+        # In the same kernel, which has the new weights at hand.
         if copies:
             torch._foreach_copy_(copies, weights)

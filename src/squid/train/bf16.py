@@ -16,6 +16,7 @@ class Bf16Weights:
 
     def __init__(self, method: nn.Module) -> None:
         kinds = (nn.Conv2d, nn.ConvTranspose2d)
+        # Linear layers are few: autocast casts their weights.
         convolutions = [module for module in method.modules() if isinstance(module, kinds)]
         self._places = [
             (module, name, parameter)
@@ -34,6 +35,7 @@ class Bf16Weights:
     @torch.no_grad()
     def refresh(self, parameters: Sequence[nn.Parameter] | None = None) -> None:
         """Copy the float32 weights again: those given, or all."""
+        # One kernel for all copies; the parameters of an objective are not all convolutions.
         changed = [p for p in (parameters or self._copies) if p in self._copies]
         if changed:
             torch._foreach_copy_([self._copies[p] for p in changed], list[Tensor](changed))
@@ -62,6 +64,7 @@ def round_to_bf16(method: nn.Module) -> None:
 
 def widened(gradients: Sequence[Tensor]) -> list[Tensor]:
     """Gradients in float32, those of the bf16 copies cast all at once."""
+    # Again one kernel; float32 gradients are passed through in their places.
     narrow = [g for g in gradients if g.dtype == torch.bfloat16]
     wide = [torch.empty_like(g, dtype=torch.float32) for g in narrow]
     if narrow:

@@ -124,6 +124,7 @@ class _ProcessRanks:
         return _Mean.apply(x, self.size)  # type: ignore[no-untyped-call, no-any-return]
 
     def gather(self, x: Tensor) -> Tensor:
+        # all_gather wants buffers of the same shape from every rank: shares of a batch are equal.
         x = x.contiguous()
         rows = [torch.empty_like(x) for _ in range(self.size)]
         dist.all_gather(rows, x)

@@ -48,6 +48,7 @@ def build_optimizer(
 def restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """Moments and counts from `saved`; rates and flags stay the optimiser's own, so that a training
     may go on in another form of the step or with an edited recipe."""
+    # Everything but the parameters' numbers comes from this optimiser, not from the saved one.
     groups = [
         {**old, **{key: value for key, value in own.items() if key != "params"}}
         for old, own in zip(saved["param_groups"], optimizer.param_groups, strict=True)
@@ -62,6 +63,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -
 
 def rate(config: OptimizerConfig, time: float, length: int) -> float:
     """The learning rate at epoch `time` of a stage of `length` epochs."""
+    # The authors' cosine has a longer period than their training, and so ends before its minimum.
     period = config.period or length
     final = config.lr if config.final_lr is None else config.final_lr
     if config.schedule == "cosine":

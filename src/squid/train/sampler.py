@@ -72,6 +72,7 @@ class Sampler:
 
     def draw(self, epoch: int, step: int, batch_size: int) -> Draws:
         """The draws of one step; `batch_size` counts the images of all ranks."""
+        # The order is that of the joint batch, whatever the number of ranks.
         index = self._epoch_order(epoch)[step * batch_size : (step + 1) * batch_size]
         chunk, place = divmod(step, STEPS_AT_ONCE)
         affine, noise = self._chunk(epoch, chunk, batch_size)
@@ -89,6 +90,7 @@ class Sampler:
 
     def _chunk(self, epoch: int, chunk: int, b: int) -> Chunk:
         """The draws of `STEPS_AT_ONCE` steps of `b` images, (steps, ...)."""
+        # Seeded by its place alone, so that a resumed training can begin at any chunk.
         if self._cached is None or self._cached[0] != (epoch, chunk, b):
             self._generator.manual_seed(_number(f"{self._key}/{epoch}/{chunk}"))
             affine = None
@@ -108,6 +110,7 @@ class Sampler:
         return self._order[1]
 
     def _noise(self, spec: NoiseSpec) -> Tensor:
+        # On the device itself, since copying numbers to it would wait for it.
         values = torch.empty((STEPS_AT_ONCE, *spec.shape), device=self._device)
         if spec.kind == "bernoulli":
             values.bernoulli_(spec.probability, generator=self._generator)
