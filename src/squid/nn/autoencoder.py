@@ -28,10 +28,12 @@ def halvings(channels: Sequence[int], *, kernel: int, slope: float) -> nn.Sequen
     return nn.Sequential(*levels)
 
 
-def doublings(channels: Sequence[int], *, kernel: int, slope: float) -> nn.Sequential:
-    """The mirror image of `halvings`; its outputs are unbounded."""
+def doublings(
+    channels: Sequence[int], *, kernel: int, slope: float, maps: int = 1
+) -> nn.Sequential:
+    """The mirror image of `halvings`, which ends in so many maps; its outputs are unbounded."""
     levels: list[nn.Module] = []
-    for inputs, outputs in pairwise((*channels[::-1], 1)):
+    for inputs, outputs in pairwise((*channels[::-1], maps)):
         odd = kernel % 2  # by itself an odd kernel falls one pixel short of doubling
         levels += [
             nn.ConvTranspose2d(inputs, outputs, kernel, 2, padding=1, output_padding=odd),
@@ -61,9 +63,11 @@ class DenseEncoder(nn.Module):
 
 
 class DenseDecoder(nn.Module):
-    """The mirror image of `DenseEncoder`."""
+    """The mirror image of `DenseEncoder`, with as many output maps as asked for."""
 
-    def __init__(self, size: int, channels: Sequence[int], hidden: int, inputs: int) -> None:
+    def __init__(
+        self, size: int, channels: Sequence[int], hidden: int, inputs: int, *, maps: int = 1
+    ) -> None:
         super().__init__()
         side = size // 2 ** len(channels)
         self.dense = nn.Sequential(
@@ -71,10 +75,10 @@ class DenseDecoder(nn.Module):
             nn.Linear(hidden, channels[-1] * side**2),
             Rearrange("b (c h w) -> b c h w", h=side, w=side),
         )
-        self.convolutions = doublings(channels, kernel=4, slope=0.0)
+        self.convolutions = doublings(channels, kernel=4, slope=0.0, maps=maps)
 
     def forward(self, vector: Tensor) -> Tensor:
-        """(b, inputs) -> (b, 1, h, w)."""
+        """(b, inputs) -> (b, maps, h, w)."""
         signed: Tensor = self.convolutions(self.dense(vector))
         return signed
 

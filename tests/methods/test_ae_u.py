@@ -1,0 +1,77 @@
+"""What only AE-U has: the predicted variance, its limits, and the error in units of it."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from squid.config import parse
+from squid.errors import ConfigError
+from squid.methods.ae_u import LOG_VARIANCE, AeU, AeUConfig
+from squid.methods.base import Batch
+
+
+def tiny(log_variance: float | None = None) -> AeU:
+    """With a given log-variance everywhere, if there is one."""
+    torch.manual_seed(0)
+    method = AeU(AeUConfig(size=16, channels=(4, 4), hidden=8, latent=3)).eval()
+    last = method.decoder.convolutions[-1]
+    assert isinstance(last, nn.ConvTranspose2d)
+    if log_variance is not None:
+        with torch.no_grad():
+            last.weight[:, 1] = 0.0
+            last.bias[1] = log_variance
+    return method
+
+
+def test_the_decoder_predicts_two_maps_with_the_published_widths() -> None:
+    with torch.device("meta"):
+        method = AeU(AeUConfig())
+        maps = method.decoder(method.encoder(torch.rand(2, 1, 128, 128)))
+    assert maps.shape == (2, 2, 128, 128)
+    linear = [(m.in_features, m.out_features) for m in method.modules() if type(m) is nn.Linear]
+    assert linear == [(4096, 2048), (2048, 16), (16, 2048), (2048, 4096)]
+
+
+@pytest.mark.parametrize(("predicted", "used"), [(-50.0, -12.0), (50.0, 6.0), (-2.0, -2.0)])
+def test_the_log_variance_is_clamped(predicted: float, used: float) -> None:
+    assert min(LOG_VARIANCE) <= used <= max(LOG_VARIANCE)
+    method, images = tiny(predicted), torch.rand(2, 1, 16, 16)
+    with torch.no_grad():
+        mean, log_variance = method._predict(images)
+        heatmap = method.heatmap(images)
+    assert (log_variance == used).all()
+    squared = (2 * images - 1 - mean).square().squeeze(1)
+    assert_close(heatmap, squared * math.exp(-used))
+
+
+def test_the_loss_is_twice_the_negative_log_likelihood() -> None:
+    method, images = tiny(), torch.rand(3, 1, 16, 16)
+    with torch.no_grad():
+        mean, log_variance = method._predict(images)
+        terms = method.loss(Batch(images, torch.arange(3), {}), {})
+    gaussian = torch.distributions.Normal(mean, (0.5 * log_variance).exp())
+    likelihood = gaussian.log_prob(2 * images - 1).mean() + 0.5 * math.log(2 * math.pi)
+    assert_close(sum(terms.values()), -2 * likelihood)
+
+
+def test_the_score_is_the_mean_of_the_heatmap_and_the_mean_is_the_reconstruction() -> None:
+    method, images = tiny(), torch.rand(3, 1, 16, 16)
+    with torch.no_grad():
+        assert_close(method.score(images), method.heatmap(images).mean((1, 2)))
+        mean = method._predict(images)[0]
+        assert_close(method.reconstruct(images), ((mean + 1) / 2).clamp(0, 1))
+
+
+def test_an_uncertain_pixel_counts_less() -> None:
+    images = torch.rand(2, 1, 16, 16)
+    with torch.no_grad():
+        certain, uncertain = tiny(-4.0).score(images), tiny(0.0).score(images)
+    assert_close(certain, uncertain * math.exp(4.0))
+
+
+def test_sizes_that_cannot_be_halved_are_refused() -> None:
+    with pytest.raises(ConfigError, match="size 72 must be a multiple of 16"):
+        parse(AeUConfig, {"size": 72}, "a recipe")
