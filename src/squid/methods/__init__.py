@@ -2,6 +2,7 @@
 
 from squid.config import nearest
 from squid.errors import ConfigError
+from squid.methods.ae_u import AeU
 from squid.methods.auto_encoder import AutoEncoder
 from squid.methods.base import Method, MethodConfig
 from squid.methods.cutpaste import CutPaste
@@ -18,6 +19,7 @@ from squid.methods.panda import Panda
 from squid.methods.patch_memae import PatchMemAE
 from squid.methods.salad import Salad
 from squid.methods.squid import Squid
+from squid.methods.synthetic_lesions import SyntheticLesions
 from squid.methods.vae import Vae
 
 METHODS: dict[str, type[Method]] = {
@@ -34,6 +36,8 @@ METHODS: dict[str, type[Method]] = {
     "if2d": If2d,
     "padim": Padim,
     "igd": Igd,
+    "ae_u": AeU,
+    "synthetic_lesions": SyntheticLesions,
     "patch_memae": PatchMemAE,
     "squid": Squid,
 }
