@@ -74,9 +74,11 @@ class Detector:
         where an ONNX file is looked for and kept."""
         self.device = scoring_device(device, backend)
         self.method = method.to(self.device).eval()
+        # Convolutions are faster in this layout, on a CPU as well.
         self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.calibration = calibration
         self.recipe = recipe
+        # Many processors are slower in bf16, so on a CPU it has to be chosen.
         usual = recipe.train.precision if self.device.type == "cuda" else "float32"
         self._backend = open_backend(
             method,
@@ -169,6 +171,7 @@ class Detector:
     ) -> list[Prediction]:
         """Predictions from raw scores."""
         standardised = self.calibration.standardised(scores)
+        # A converted run has no thresholds until it is calibrated.
         flags: list[bool | None] = [None] * len(scores)
         if self.calibration.thresholds:
             rate = self.recipe.false_positive_rate if rate is None else rate

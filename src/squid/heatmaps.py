@@ -36,6 +36,7 @@ def gradcam(method: Method, images: Tensor, *, layer: int = -1) -> Tensor:
         features = features.detach().requires_grad_()
         logits = discriminator.classify(_through(above, features))
         (gradient,) = torch.autograd.grad(-logits.sum(), features)
+    # One weight per channel; negative sums are evidence for a real image and are cut off.
     weights = gradient.mean((2, 3), keepdim=True)
     maps = F.relu((weights * features.detach()).sum(1))  # (b, h', w')
     return _resized(maps, images, "bilinear")
@@ -117,6 +118,7 @@ def overlay(
     """
     gray = np.asarray(image, dtype=np.float64).squeeze().clip(0, 1)
     heat = np.asarray(heatmap, dtype=np.float64).squeeze()
+    # A flat heatmap has no range: nothing stands out in it, so it gets no colour.
     low, high = scale if scale is not None else (heat.min(), heat.max())
     strength = ((heat - low) / max(high - low, np.finfo(np.float64).tiny)).clip(0, 1)
     colour = colormaps[colormap](strength)[..., :3]  # (h, w, 3)

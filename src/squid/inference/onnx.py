@@ -81,6 +81,7 @@ def export_onnx(
             f"{type(method).__name__} fits something to each image, which ONNX cannot hold; "
             "use --backend torch."
         )
+    # Under another name until it is checked: `path` itself is always a file that can be used.
     partial = Path(f"{path}.part")
     graph = _Graph(method, size)
     try:

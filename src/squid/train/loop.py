@@ -111,6 +111,7 @@ def train(
     state: State | None = None,
 ) -> None:
     """Train `method` in place, from the beginning or from a `state` that a monitor received."""
+    # Before the stages are built: buffers get their sizes, and blocks the other processes.
     join_ranks(method, engine.ranks)
     method.begin(len(store))
     method.to(engine.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -166,6 +167,7 @@ class _StageTrainer:
         self.config, self.monitor = context.config, context.monitor
         self.interrupted = context.interrupted
         self.number, self.stage = number, stages[number]
+        # Snapshots are numbered by the epochs of all stages so far, an ensemble's members included.
         self.epochs_before = sum(s.epochs_over(len(store)) for s in stages[:number] if s.snapshots)
         _check_batch(self.stage, len(store), engine.world)
         self.sampler = Sampler(
@@ -282,6 +284,7 @@ class _StageTrainer:
         """Read the sums of the losses back from the device, and divide them by their updates."""
         losses = {}
         for objective in self.stage.objectives:
+            # One that is updated in every n-th step has had fewer updates than there were steps.
             updates = math.ceil(step / objective.every)
             for name, total in self.step.totals.items():
                 if name.startswith(f"{objective.name}."):
