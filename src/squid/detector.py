@@ -217,4 +217,4 @@ class Detector:
         """(n, 1, h, w) uint8 -> (b, 1, h, w) in [0, 1], on the device and without gradients."""
         with torch.no_grad():
             for part in torch.split(pixels, BATCH_SIZE[self.device.type]):
-                yield to_unit(to_device(part, self.device))
+                yield self.method.prepare(to_unit(to_device(part, self.device)))

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from squid.errors import ConfigError
 from squid.methods.base import Method
 from squid.methods.ensemble import Ensemble
+from squid.methods.fusion import Fusion
 from squid.nn.blur import gaussian_blur
 from squid.nn.discriminator import Discriminator
 
@@ -90,7 +91,9 @@ def heatmap(method: Method, images: Tensor, kind: str, **options: Any) -> Tensor
     if kind not in kinds(method):
         raise _cannot(method, kind)
     with torch.no_grad():
-        maps = [HEATMAPS[kind](one, images, **options) for one in _members(method)]
+        if not isinstance(method, Ensemble) or isinstance(method, Fusion):
+            return HEATMAPS[kind](method, images, **options).detach()
+        maps = [HEATMAPS[kind](one, one.prepare(images), **options) for one in _members(method)]
     return torch.stack(maps).mean(0).detach()
 
 
@@ -164,7 +167,9 @@ def _overrides(method: Method, name: str) -> bool:
 
 
 def _members(method: Method) -> Sequence[Method]:
-    return method.members if isinstance(method, Ensemble) else [method]
+    if isinstance(method, Ensemble) and not isinstance(method, Fusion):
+        return method.members
+    return [method]
 
 
 def _cannot(method: Method, kind: str) -> ConfigError:

@@ -60,6 +60,14 @@ SMALL: dict[str, dict[str, Any]] = {
     "igd": {"epochs": 4},
     "ae_u": {"channels": (8, 16, 16), "latent": 8, "optimizer": QUICK},
     "synthetic_lesions": {"channels": (8, 16, 16), "optimizer": QUICK},
+    "fusion": {
+        "parts": [
+            {"name": "ae_u", "channels": (8, 16, 16), "latent": 8, "hidden": 64, "batch_size": 16,
+             "epochs": 20, "optimizer": QUICK, "preprocess": ["standardise"]},
+            {"name": "synthetic_lesions", "channels": (8, 16, 16), "batch_size": 16, "epochs": 20,
+             "optimizer": QUICK},
+        ],
+    },
     "patch_memae": {"channels": (8, 16), "slots": 50, "threshold": 0.02, "optimizer": QUICK},
     "squid": {
         "depth": 3, "slots": 16, "matrix_slots": 16, "heads": 2, "discriminator_width": 8,
@@ -238,7 +246,7 @@ def test_a_step_never_waits_for_the_device(name: str, task: Task) -> None:
         for optimizer in step.optimizers:
             optimizer.step = lambda: None  # type: ignore[method-assign, assignment]
         sampler = Sampler(
-            method, None, seed=0, stage=number, images=TRAIN, device=torch.device("cpu")
+            stage.member or method, None, seed=0, stage=number, images=TRAIN, device=torch.device("cpu")
         )
         everything = tuple(True for _ in stage.objectives)
         step(sampler.draw(0, 0, stage.batch_size), everything)  # makes what later steps reuse
@@ -296,8 +304,9 @@ class Update:
         self.before = {id(p): p.detach().clone() for p in self.method.parameters()}
         engine = Engine("cpu", precision=precision)
         step = Step(self.method, stage, store, engine, compiled=False, capturable=False)
+        trained = stage.member or self.method
         sampler = Sampler(
-            self.method, None, seed=0, stage=number, images=TRAIN, device=torch.device("cpu")
+            trained, None, seed=0, stage=number, images=TRAIN, device=torch.device("cpu")
         )
         torch.manual_seed(seed)
         active = tuple(i == chosen for i in range(len(stage.objectives)))

@@ -25,6 +25,12 @@ SIZE = 32
 EVERYWHERE: dict[str, Any] = {"size": SIZE, "width": 4, "hidden": 16, "channels": (4, 8, 8)}
 """Taken by each method that has such a setting; an export needs no trained weights."""
 SMALL: dict[str, dict[str, Any]] = {
+    "fusion": {
+        "parts": [
+            {"name": "ae_u", "channels": (8, 16), "hidden": 16, "preprocess": ["equalise"]},
+            {"name": "synthetic_lesions", "channels": (8, 16), "preprocess": ["standardise"]},
+        ],
+    },
     "squid": {"depth": 3, "slots": 16, "matrix_slots": 16, "heads": 2, "discriminator_width": 4},
 }
 

@@ -108,7 +108,7 @@ def measure_digits(
     test, untouched = splits.test, _untouched(splits.test)
     reader = reader or train_reader(splits.train, seed)
     accuracy = reader.accuracy(test)
-    apply = partial(_apply, device=device, batch_size=batch_size)
+    apply = partial(_apply, prepare=method.prepare, device=device, batch_size=batch_size)
     images = _noisy(_unit(test), noise, seed)
     findings = test.findings or ("",) * len(test)
     alone = ["" if "|" in finding else finding for finding in findings]
@@ -218,12 +218,14 @@ def _apply(
     function: Callable[[Tensor], Tensor],
     images: Tensor,
     *,
+    prepare: Callable[[Tensor], Tensor],
     device: torch.device | str,
     batch_size: int,
 ) -> Tensor:
     starts = range(0, len(images), batch_size)
     with torch.no_grad():
-        answers = [function(images[i : i + batch_size].to(device)).float().cpu() for i in starts]
+        parts = (prepare(images[i : i + batch_size].to(device)) for i in starts)
+        answers = [function(part).float().cpu() for part in parts]
     return torch.cat(answers)
 
 

@@ -105,6 +105,7 @@ class _Graph(nn.Module):
             self.reconstructs = self.method.reconstruct(torch.zeros(1, 1, size, size)) is not None
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        images = self.method.prepare(images)
         score = self.method.score(images)
         reconstruction = self.method.reconstruct(images) if self.reconstructs else None
         return (score,) if reconstruction is None else (score, reconstruction)

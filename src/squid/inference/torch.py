@@ -75,7 +75,7 @@ class TorchBackend:
             return score(pixels)
 
     def _score(self, pixels: Tensor) -> Tensor:
-        return self._method.score(to_unit(pixels))
+        return self._method.score(self._method.prepare(to_unit(pixels)))
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self._precision == "float32":

@@ -1,4 +1,4 @@
-"""The methods by name. A new one is a file here and a line in `METHODS`."""
+"""All methods by name. A new one is a file here and a line in `METHODS`."""
 
 from squid.config import nearest
 from squid.errors import ConfigError
@@ -8,6 +8,7 @@ from squid.methods.base import Method, MethodConfig
 from squid.methods.cutpaste import CutPaste
 from squid.methods.ensemble import Ensemble
 from squid.methods.f_anogan import FAnogan
+from squid.methods.fusion import Fusion
 from squid.methods.ganomaly import Ganomaly
 from squid.methods.if2d import If2d
 from squid.methods.igd import Igd
@@ -38,6 +39,7 @@ METHODS: dict[str, type[Method]] = {
     "igd": Igd,
     "ae_u": AeU,
     "synthetic_lesions": SyntheticLesions,
+    "fusion": Fusion,
     "patch_memae": PatchMemAE,
     "squid": Squid,
 }

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from squid.config import Config
 from squid.errors import RunError
+from squid.nn.preprocess import Preprocess, preprocess
 
 Shared = Mapping[str, Any]
 """Results of one forward pass that several objectives use."""
@@ -101,7 +102,7 @@ class Stage:
     drop_last: bool = True
     """Whether an incomplete last batch of an epoch is left out."""
     augmented: bool = True
-    """Whether images are augmented, where the settings of the training say so."""
+    """Whether images are augmented, if the training's settings enable it."""
     epoch_steps: int | None = None
     """The most steps an epoch has; images beyond them are left to the order of a later epoch."""
     shared: Callable[[Batch, frozenset[str]], Shared] | None = None
@@ -114,7 +115,7 @@ class Stage:
     """... and again after every `every_epochs` epochs. The batches are not augmented, hold no noise
     and can be iterated repeatedly; the precision is that of the steps."""
     snapshots: bool = True
-    """Whether snapshots are taken, where the settings of the training say so: not before the method
+    """Whether snapshots are taken, if the training's settings enable them: not before the method
     can score, nor where the score does not change."""
     member: "Method | None" = None
     """The member of an ensemble that it trains; a snapshot is of that one alone."""
@@ -138,6 +139,10 @@ class MethodConfig(Config):
     members: Annotated[int, Field(ge=1)] = 1
     """Size of an ensemble: its members are trained one after the other and their scores averaged.
     Scores of a single training depend more on chance."""
+    preprocess: tuple[Preprocess, ...] = ()
+    """What removes exposure or sharpness from each image before the method sees it, in this
+    order: `equalise` (pixels become their ranks), `standardise` (mean and spread of an image),
+    `flatten_spectrum` (equal sharpness)."""
 
 
 class Method(nn.Module):
@@ -175,6 +180,13 @@ class Method(nn.Module):
                 f"The weights do not belong to this recipe: '{wrong[0]}' does not match."
             )
         self.load_state_dict(dict(state), strict=False)
+
+    def prepare(self, images: Tensor) -> Tensor:
+        """(b, 1, h, w) in [0, 1] -> the same, as the other functions take images: callers prepare
+        them, in training and in scoring alike."""
+        config: Any = self.config  # each method declares its own class of settings
+        with torch.no_grad():
+            return preprocess(images, config.preprocess)
 
     def begin(self, images: int) -> None:
         """Called before `stages()` with the number of training images."""

@@ -1,19 +1,20 @@
-"""Several trainings of one method that score together."""
+"""Several trainings that score together."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from squid.methods.base import Batch, Method, NoiseSpec, Stage
+from squid.methods.base import Batch, Method, Stage
 from squid.nn.streams import Concurrent
 
 
 class Ensemble(Method):
-    """Members are trained one after the other. They differ only in their initial weights and in the
-    random numbers of their stages; the mean of their scores varies less than each of them."""
+    """Members are trained one after the other. Those of one method differ only in their initial
+    weights and in the random numbers of their stages; the mean of their scores varies less than
+    each of them."""
 
     members: Sequence[Method]
     mean: Tensor
@@ -35,20 +36,20 @@ class Ensemble(Method):
         for member in self.members:
             member.begin(images)
 
-    def noise(self, b: int) -> dict[str, NoiseSpec]:
-        """The same for all members: one of them is trained at a time."""
-        return dict(self.members[0].noise(b))
+    def prepare(self, images: Tensor) -> Tensor:
+        """Each member prepares images for itself."""
+        return images
 
     def stages(self) -> tuple[Stage, ...]:
         return tuple(
-            replace(stage, name=f"{stage.name} {number}", member=member)
+            replace(stage, name=f"{stage.name} {number}", member=stage.member or member)
             for number, member in enumerate(self.members, 1)
             for stage in member.stages()
         )
 
     def finalize(self, batches: Iterable[Batch]) -> None:
         for member in self.members:
-            member.finalize(batches)
+            member.finalize(PreparedBatches(batches, member))
         scores = torch.cat([self._scores(batch.images) for batch in batches])  # (n, members)
         spread, mean = torch.std_mean(scores, 0, correction=0)
         self.mean.copy_(mean)
@@ -62,17 +63,33 @@ class Ensemble(Method):
         """(b, 1, h, w) -> (b, members), on a GPU all of them concurrently."""
         # One member runs on the current stream, each other on a stream of its own.
         first, *others = self.members
-        concurrent = [Concurrent(m.score, images.device, n) for n, m in enumerate(others)]
+        concurrent = [Concurrent(_score(m), images.device, n) for n, m in enumerate(others)]
         started = [other.start(images) for other in concurrent]
-        scores = [first.score(images)]
+        scores = [_score(first)(images)]
         scores += [other.join(found) for other, found in zip(concurrent, started, strict=True)]
         return torch.stack(scores, 1)
 
     def heatmap(self, images: Tensor) -> Tensor | None:
-        return _mean(member.heatmap(images) for member in self.members)
+        return _mean(member.heatmap(member.prepare(images)) for member in self.members)
 
     def reconstruct(self, images: Tensor) -> Tensor | None:
-        return _mean(member.reconstruct(images) for member in self.members)
+        return _mean(member.reconstruct(member.prepare(images)) for member in self.members)
+
+
+@dataclass(frozen=True)
+class PreparedBatches:
+    """Batches of the training set as one method takes them; they can be iterated repeatedly."""
+
+    batches: Iterable[Batch]
+    method: Method
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self.batches:
+            yield replace(batch, images=self.method.prepare(batch.images))
+
+
+def _score(member: Method) -> Callable[[Tensor], Tensor]:
+    return lambda images: member.score(member.prepare(images))
 
 
 def _mean(parts: Iterable[Tensor | None]) -> Tensor | None:

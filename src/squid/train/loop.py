@@ -167,11 +167,12 @@ class _StageTrainer:
         self.config, self.monitor = context.config, context.monitor
         self.interrupted = context.interrupted
         self.number, self.stage = number, stages[number]
+        self.trained = self.stage.member or method  # what prepares images and declares noise
         # Snapshots are numbered by the epochs of all stages so far, an ensemble's members included.
         self.epochs_before = sum(s.epochs_over(len(store)) for s in stages[:number] if s.snapshots)
         _check_batch(self.stage, len(store), engine.world)
         self.sampler = Sampler(
-            method,
+            self.trained,
             (self.config.augment or None) if self.stage.augmented else None,
             seed=context.seed,
             stage=number,
@@ -210,7 +211,7 @@ class _StageTrainer:
         if self.stage.prepare is not None and due and fresh:
             self.method.eval()
             with torch.no_grad(), self.engine.autocast():
-                self.stage.prepare(_Batches(self.store, self.stage.batch_size))
+                self.stage.prepare(_Batches(self.trained, self.store, self.stage.batch_size))
 
     def _epoch(self, epoch: int, start: int, totals: dict[str, float]) -> None:
         self.method.train()
@@ -347,16 +348,17 @@ def _fit_to(method: Method, store: ImageStore) -> None:
     """The part of a method that is fitted in closed form, after the gradients."""
     method.eval()
     with torch.no_grad():
-        method.finalize(_Batches(store, 64))
+        method.finalize(_Batches(method, store, 64))
 
 
 @dataclass(frozen=True)
 class _Batches:
-    """The training set without augmentation; it can be iterated repeatedly."""
+    """The training set without augmentation, prepared; it can be iterated repeatedly."""
 
+    method: Method
     store: ImageStore
     size: int
 
     def __iter__(self) -> Iterator[Batch]:
         for images, index in self.store.batches(self.size):
-            yield Batch(images, index, {})
+            yield Batch(self.method.prepare(images), index, {})

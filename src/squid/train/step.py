@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from squid.data.store import ImageStore
 from squid.errors import ConfigError
-from squid.methods.base import Batch, Objective, Shared, Stage
+from squid.methods.base import Batch, Method, Objective, Shared, Stage
 from squid.nn.conv import at_least_float32
 from squid.nn.ranks import Ranks
 from squid.nn.streams import Concurrent
@@ -72,7 +72,7 @@ class Step:
 
     def __init__(
         self,
-        method: nn.Module,
+        method: Method,
         stage: Stage,
         store: ImageStore,
         engine: Engine,
@@ -90,6 +90,7 @@ class Step:
             if o.concurrent is not None
         }
         self.bf16_weights = Bf16Weights(method) if engine.precision == "bf16" else None
+        self.prepare = (stage.member or method).prepare
         self.engine = engine
         self.ranks = engine.ranks
         self.optimizers = [
@@ -111,7 +112,7 @@ class Step:
             self._step(draws, active)
 
     def _step(self, draws: Draws, active: Active) -> None:
-        images = self.batch(draws.index, draws.affine)  # (b, 1, h, w)
+        images = self.prepare(self.batch(draws.index, draws.affine))  # (b, 1, h, w)
         batch = Batch(images, draws.index, draws.noise)
         pairs = zip(self.stage.objectives, self.optimizers, active, strict=True)
         updated = [(objective, optimizer) for objective, optimizer, on in pairs if on]
@@ -212,7 +213,7 @@ class ReplayedStep(Step):
     launch replays all of it."""
 
     def __init__(
-        self, method: nn.Module, stage: Stage, store: ImageStore, engine: Engine, *, compiled: bool
+        self, method: Method, stage: Stage, store: ImageStore, engine: Engine, *, compiled: bool
     ) -> None:
         super().__init__(method, stage, store, engine, compiled=compiled, capturable=True)
         self._eager_steps: dict[tuple[Active, int], int] = {}
@@ -251,7 +252,7 @@ class ReplayedStep(Step):
 
 
 def make_step(
-    form: StepForm, method: nn.Module, stage: Stage, store: ImageStore, engine: Engine
+    form: StepForm, method: Method, stage: Stage, store: ImageStore, engine: Engine
 ) -> Step:
     """The step of a method's stage in that form."""
     if form.compile and engine.device.type == "cuda":

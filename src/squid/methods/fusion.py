@@ -1,0 +1,109 @@
+"""Fusion: several different methods that score together, each in units of healthy scores.
+
+Methods that fail on different images correct each other, e.g. an auto-encoder with uncertainty
+(`ae_u`) and a segmenter of synthetic lesions.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field, SerializeAsAny, field_validator
+from torch import Tensor
+
+from squid.config import nearest
+from squid.methods.ae_u import AeUConfig
+from squid.methods.base import Batch, Method, MethodConfig
+from squid.methods.ensemble import Ensemble, PreparedBatches
+from squid.methods.synthetic_lesions import SyntheticLesionsConfig
+
+MAP_IMAGES = 512
+"""Training images whose heatmaps give the scale of each part's heatmap."""
+
+
+RADIOGRAPHS: tuple[MethodConfig, ...] = (
+    AeUConfig(preprocess=("equalise",), members=2),
+    AeUConfig(preprocess=("standardise",), members=2),
+    SyntheticLesionsConfig(preprocess=("equalise",), members=4),
+)
+"""Parts chosen on validation images of RSNA (docs/log.md)."""
+
+
+class FusionConfig(MethodConfig):
+    """Parts are whole `method` tables, each with preprocessing and members of its own."""
+
+    name: Literal["fusion"] = "fusion"
+    parts: Annotated[tuple[SerializeAsAny[MethodConfig], ...], Field(min_length=2)] = RADIOGRAPHS
+
+    @field_validator("parts", mode="before")
+    @classmethod
+    def _pick_methods(cls, parts: Any) -> Any:
+        return [_parse(part) for part in parts] if isinstance(parts, list | tuple) else parts
+
+
+def _parse(part: Any) -> Any:
+    """A part's table as the settings of the method it names."""
+    from squid.methods import METHODS  # which holds this method, too
+
+    if not isinstance(part, Mapping):
+        return part
+    name = part.get("name")
+    if name not in METHODS:
+        raise ValueError(f"there is no method '{name}'; {nearest(str(name), METHODS)}")
+    return METHODS[name].Config.model_validate(part)
+
+
+class Fusion(Ensemble):
+    """The mean of the parts' scores, and of their heatmaps, each standardised over the training
+    images."""
+
+    Config: ClassVar[type[MethodConfig]] = FusionConfig
+    title = "Fusion"
+    paper = "mean rule of Kittler et al., TPAMI 1998, doi:10.1109/34.667881"
+
+    map_mean: Tensor
+    map_spread: Tensor
+
+    def __init__(self, config: FusionConfig) -> None:
+        from squid.methods import build
+
+        sized = [part.model_copy(update={"size": config.size}) for part in config.parts]
+        super().__init__(build(part) for part in sized)
+        self.config = config
+        self.register_buffer("map_mean", torch.zeros(len(self.members)))
+        self.register_buffer("map_spread", torch.ones(len(self.members)))
+
+    def finalize(self, batches: Iterable[Batch]) -> None:
+        super().finalize(batches)
+        for number, member in enumerate(self.members):
+            maps = list(_some_maps(PreparedBatches(batches, member), member))
+            if maps:
+                spread, mean = torch.std_mean(torch.cat(maps), correction=0)
+                self.map_mean[number] = mean
+                self.map_spread[number] = torch.where(spread > 0, spread, 1.0)
+
+    def heatmap(self, images: Tensor) -> Tensor | None:
+        """The mean over the parts that have one, each in units of healthy pixels."""
+        standardised = [
+            (maps - mean) / spread
+            for member, mean, spread in zip(
+                self.members, self.map_mean, self.map_spread, strict=True
+            )
+            if (maps := member.heatmap(member.prepare(images))) is not None
+        ]
+        return torch.stack(standardised).mean(0) if standardised else None
+
+    def reconstruct(self, images: Tensor) -> Tensor | None:
+        """That of the first part that has one."""
+        made = (member.reconstruct(member.prepare(images)) for member in self.members)
+        return next((one for one in made if one is not None), None)
+
+
+def _some_maps(batches: Iterable[Batch], member: Method) -> Iterable[Tensor]:
+    seen = 0
+    for batch in batches:
+        maps = member.heatmap(batch.images)
+        if maps is None or seen >= MAP_IMAGES:
+            return
+        seen += len(maps)
+        yield maps.float().flatten()
