@@ -27,7 +27,7 @@ def equalise(images: Tensor) -> Tensor:
     """Each pixel becomes its rank within the image (the mean rank of equal ones), so that every
     image has the same, uniform histogram."""
     level = (images.flatten(1) * (LEVELS - 1)).round().long()  # (b, n)
-    counts = images.new_zeros(len(images), LEVELS)
+    counts = images.new_zeros(images.shape[0], LEVELS)  # len() would fix it in ONNX
     counts = counts.scatter_add(1, level, torch.ones_like(level, dtype=counts.dtype))
     ranks = (counts.cumsum(1) - counts / 2) / level.shape[1]  # (b, levels)
     return ranks.gather(1, level).view_as(images)
@@ -51,8 +51,10 @@ def flatten_spectrum(images: Tensor) -> Tensor:
     amplitude = spectrum.abs().flatten(1)  # (b, h * (w/2+1))
     ring = radius.flatten().expand_as(amplitude)
     rings = int(height // 2 + width // 2 + 1)
-    total = amplitude.new_zeros(len(images), rings).scatter_add(1, ring, amplitude)
-    count = amplitude.new_zeros(len(images), rings).scatter_add(1, ring, torch.ones_like(amplitude))
+    total = amplitude.new_zeros(images.shape[0], rings).scatter_add(1, ring, amplitude)
+    count = amplitude.new_zeros(images.shape[0], rings).scatter_add(
+        1, ring, torch.ones_like(amplitude)
+    )
     mean = (total / count.clamp_min(1)).gather(1, ring).view_as(spectrum.real)
     wanted = 1 / radius.clamp_min(1).to(mean.dtype)
     flat = torch.fft.irfft2(spectrum * (wanted / mean.clamp_min(1e-6)), s=(height, width))
