@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from squid.errors import ConfigError
 from squid.heatmaps import HEATMAPS, heatmap, kinds, overlay, shared_scale
-from squid.methods.base import Method
+from squid.methods.base import Method, MethodConfig
 from squid.methods.squid import Squid
 from squid.methods.squid.config import SquidConfig
 from squid.nn.discriminator import Discriminator
@@ -14,6 +14,8 @@ from squid.nn.discriminator import Discriminator
 
 class Halver(Method):
     """Reconstructs everything at half its brightness."""
+
+    config = MethodConfig(name="halver")
 
     def reconstruct(self, images: Tensor) -> Tensor:
         return images / 2

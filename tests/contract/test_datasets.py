@@ -63,9 +63,9 @@ def nih(root: Path) -> dict[str, Any]:
 
 
 def rsna(root: Path) -> dict[str, Any]:
-    """Two images a patient; of the first thirty patients every other one also has an opacity."""
-    ids = [f"image{i}" for i in range(80)]
-    classes = ["Normal" if i < 60 and i % 4 else "Lung Opacity" for i in range(80)]
+    """Two images a patient; of the first sixty patients every other one also has an opacity."""
+    ids = [f"image{i}" for i in range(140)]
+    classes = ["Normal" if i < 120 and i % 4 else "Lung Opacity" for i in range(140)]
     save(root / "stage_2_train_images", [f"{name}.png" for name in ids])
     tables: dict[str, list[list[object]]] = {
         "stage_2_detailed_class_info.csv": [["patientId", "class"]],

@@ -246,7 +246,12 @@ def test_a_step_never_waits_for_the_device(name: str, task: Task) -> None:
         for optimizer in step.optimizers:
             optimizer.step = lambda: None  # type: ignore[method-assign, assignment]
         sampler = Sampler(
-            stage.member or method, None, seed=0, stage=number, images=TRAIN, device=torch.device("cpu")
+            stage.member or method,
+            None,
+            seed=0,
+            stage=number,
+            images=TRAIN,
+            device=torch.device("cpu"),
         )
         everything = tuple(True for _ in stage.objectives)
         step(sampler.draw(0, 0, stage.batch_size), everything)  # makes what later steps reuse

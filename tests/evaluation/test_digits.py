@@ -17,7 +17,7 @@ from squid.evaluation.digits import (
     measure_digits,
     train_reader,
 )
-from squid.methods.base import Method
+from squid.methods.base import Method, MethodConfig
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,8 @@ def reader(splits):
 
 class Healer(Method):
     """Knows the healthy digits by heart: keeps a cell that resembles one, else draws their mean."""
+
+    config = MethodConfig(name="toy")
 
     def __init__(self, splits: Splits) -> None:
         super().__init__()
@@ -57,6 +59,8 @@ class Healer(Method):
 
 class Copier(Method):
     """Draws what it sees."""
+
+    config = MethodConfig(name="toy")
 
     def score(self, images: Tensor) -> Tensor:
         return images.mean((1, 2, 3))

@@ -77,7 +77,7 @@ class Metrics(Config):
 
 
 class GroupAuc(Config):
-    """How well one group of anomalous images is told from all normal ones."""
+    """How well scores separate one group of anomalous images from all normal ones."""
 
     auc: Estimate
     count: int
