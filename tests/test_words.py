@@ -1,4 +1,4 @@
-"""One word per thing: words that the glossary replaced do not come back (docs/explanation/words.md)."""
+"""One word per thing: replaced words do not come back (docs/explanation/words.md)."""
 
 import re
 from collections.abc import Iterator

@@ -268,8 +268,8 @@ def describe_environment(recipe: Recipe, splits: Splits, device: torch.device) -
 
 
 def commit() -> str | None:
-    """The commit of the checkout this package lies in; None for an installed one. Where git is absent,
-    the environment variable `SQUID_COMMIT` names it."""
+    """The commit of the checkout this package lies in; None for an installed one. Where git is
+    absent, the environment variable `SQUID_COMMIT` names it."""
     if "SQUID_COMMIT" in os.environ:
         return os.environ["SQUID_COMMIT"]
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]

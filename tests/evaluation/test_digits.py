@@ -81,6 +81,8 @@ class Constant(Copier):
 
 
 class Scorer(Method):
+    config = MethodConfig(name="toy")
+
     def score(self, images: Tensor) -> Tensor:
         return images.mean((1, 2, 3))
 

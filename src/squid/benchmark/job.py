@@ -1,4 +1,4 @@
-"""One job of a benchmark: train a recipe, evaluate it, and write `result.json` in its run folder."""
+"""One job of a benchmark: train a recipe, evaluate it, write `result.json` in its run folder."""
 
 import resource
 import sys
@@ -49,7 +49,8 @@ def finished(job: Job) -> bool:
         result.recipe != job.recipe or result.evaluations.split != job.split
     ):
         raise RunError(
-            f"{job.folder} holds the result of another recipe or split; remove it or choose another --out."
+            f"{job.folder} holds the result of another recipe or split; remove it or choose "
+            "another --out."
         )
     return result is not None
 

@@ -1,4 +1,4 @@
-"""What a score follows besides disease: AUC within strata, an adjusted AUC, and the rank correlation
+"""What a score follows besides disease: AUC within strata, an adjusted AUC, and rank correlations
 with scores that only see how an image was taken.
 
 A pooled AUC can come from a covariate that differs between the classes (the view, how sharp images

@@ -122,7 +122,8 @@ class Cost(Config):
 
 
 class AucCurve(Config):
-    """The test AUC over the snapshots of a training: to see how steady it is, never to choose by."""
+    """The test AUC over the snapshots of a training: it shows how steady scores are, and is never
+    chosen by."""
 
     epochs: tuple[int, ...]
     auc: tuple[float, ...]

@@ -41,8 +41,8 @@ def standardise(images: Tensor) -> Tensor:
 
 
 def flatten_spectrum(images: Tensor) -> Tensor:
-    """The mean amplitude at every radial frequency becomes one over the frequency, as natural images
-    have on average, so that all images are equally sharp; phases stay."""
+    """The mean amplitude at every radial frequency becomes one over the frequency, as natural
+    images have on average, so that all images are equally sharp; phases stay."""
     spectrum = torch.fft.rfft2(images.float())  # (b, 1, h, w/2+1)
     height, width = images.shape[-2:]
     down = torch.fft.fftfreq(height, 1 / height, device=images.device)[:, None]

@@ -63,8 +63,8 @@ class ComparisonPage:
         ]
         header = ("Run", "Recipe", "Seed", *tables.MEASURE_NAMES.values())
         caption = (
-            f"Measures of the test images with {LEVEL:.0%} bootstrap intervals, at the threshold from "
-            "held-out healthy images."
+            f"Measures of the test images with {LEVEL:.0%} bootstrap intervals, at the threshold "
+            "from held-out healthy images."
         )
         made = table(header, rows, caption=caption) if rows else Html()
         return section("How well they detect", made, *missing, self._warning(), self._roc())
