@@ -46,7 +46,7 @@ def metrics_table(by_threshold: Mapping[ThresholdKind, Metrics]) -> Html:
         ("Measure", "Threshold from healthy images", "Threshold of best accuracy"),
         [(MEASURE_NAMES[name], *(interval(getattr(m, name)) for m in both)) for name in MEASURES],
         caption=f"{metrics.normal} normal and {metrics.anomalous} anomalous test images; "
-        f"{metrics.level:.0%} intervals from {metrics.resamples} bootstrap resamples of each class.",
+        f"{metrics.level:.0%} intervals from {metrics.resamples} resamples of each class.",
     )
 
 
