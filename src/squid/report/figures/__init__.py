@@ -76,8 +76,8 @@ def memory_map_chart(reads: Sequence[memories.MemoryReads]) -> Chart:
         alt="t-SNE of memory slots among the features of training images",
         caption="t-SNE of the features with which training images read each memory (grey) and of "
         "its slots, all positions together. Slots of a queue are copies of features and should lie "
-        "among them; slots of a matrix are learned and may lie apart. Distances between far groups mean "
-        "nothing.",
+        "among them; slots of a matrix are learned and may lie apart. Distances between far "
+        "groups mean nothing.",
         plot=partial(memories.memory_map, planes),
         wide=True,
     )
