@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from squid.errors import RunError
 from squid.recipe import read_recipe
@@ -119,6 +120,19 @@ def test_weights_of_another_recipe_are_refused(recipe, tmp_path, setting):
     other = recipe.with_settings([setting])
     (run.path / "recipe.toml").write_text(other.to_toml())
     with pytest.raises(RunError, match="The weights do not belong to this recipe"):
+        run.load_method()
+
+
+def test_a_missing_weight_is_refused(recipe, tmp_path):
+    """It would keep its random first value. Only what scoring does not need may be missing."""
+    run = Run.create(tmp_path / "run", recipe)
+    run.save_method(new_method(recipe))
+    (run.path / "training.safetensors").unlink()
+    run.load_method()
+    weights = load_file(run.path / "model.safetensors")
+    del weights["encoder.enter.enter.0.weight"]
+    save_file(weights, run.path / "model.safetensors")
+    with pytest.raises(RunError, match=r"'encoder\.enter\.enter\.0\.weight' does not match"):
         run.load_method()
 
 

@@ -6,6 +6,7 @@ import torch
 from safetensors.torch import load_file
 
 from squid import Detector, fit, train_run
+from squid.calibration import calibrate
 from squid.errors import DataError, DivergedError, RunError
 from squid.methods.squid import Squid
 from squid.recipe import read_recipe
@@ -59,6 +60,17 @@ def test_a_training_leaves_what_the_next_verbs_need(tiny_run):
     assert run.snapshots["test"].shape == (2, 16)
     assert run.environment["splits"]["train"] == {"normal": 24, "anomalous": 0}
     assert "not a medical device" in (tiny_run / "model-card.md").read_text()
+
+
+def test_thresholds_come_from_healthy_validation_images(recipe, tiny_run):
+    """An anomalous one would raise them, and anomalies would be missed."""
+    detector = Detector.load(tiny_run, device="cpu", backend="torch")
+    validation = recipe.data.load(recipe.method.size).validation
+    assert (len(validation), len(validation.normals)) == (24, 12)
+    scores = detector.score(validation.normals.pixels)
+    assert detector.calibration.heldout == 12
+    expected = calibrate(scores, scores, detector.rates).thresholds
+    assert detector.calibration.thresholds == pytest.approx(expected)
 
 
 def test_a_training_that_failed_is_resumed_to_the_same_run(recipe, tiny_run, tmp_path, engine):

@@ -22,11 +22,18 @@ from squid.benchmark.job import (
     read_result,
     run_job,
 )
-from squid.benchmark.summary import Spread, expected_seconds, published, summarise_results
+from squid.benchmark.summary import (
+    Line,
+    Spread,
+    expected_seconds,
+    published,
+    summarise_results,
+)
 from squid.cli import app, main
 from squid.errors import ConfigError, DataError, RunError
 from squid.evaluation.evaluate import read_evaluations
-from squid.evaluation.metrics import auc
+from squid.evaluation.metrics import BEST_ACCURACY, auc, evaluate, healthy
+from squid.evaluation.record import Evaluation
 from squid.evaluation.trivial import ACQUISITION, CONTENT
 from squid.methods.base import Method
 from squid.methods.cutpaste import CutPasteConfig
@@ -455,6 +462,18 @@ def test_unreadable_results_are_refused(tmp_path: Path) -> None:
         table_of_results([tmp_path])
     with pytest.raises(DataError, match="No result was given"):
         table_of_results([])
+
+
+def test_tables_measure_at_best_accuracy_and_false_alarms_at_the_healthy_threshold() -> None:
+    scores, labels = (0.0, 1.0, 2.0, 3.0, 4.0), [0, 0, 1, 1, 1]
+    metrics = {
+        threshold.kind: evaluate(scores, labels, threshold=threshold, resamples=10)
+        for threshold in (healthy(1.0), BEST_ACCURACY)
+    }
+    evaluation = Evaluation(selection="final", metrics=metrics, scores=scores)
+    line = Line("made", "up", "final", ({"final": evaluation},))  # type: ignore[arg-type]
+    assert (line.measure("accuracy").mean, line.measure("f1").mean) == (100.0, 100.0)
+    assert (line.false_alarms.mean, line.found.mean) == (50.0, 100.0)
 
 
 def test_spread_over_seeds() -> None:

@@ -1,5 +1,6 @@
 """What only f-AnoGAN has: the gradient penalty, and two stages that leave each other alone."""
 
+import pytest
 import torch
 
 from squid.methods.base import Batch
@@ -22,16 +23,18 @@ def draw_batch(method, b=4):
     return Batch(images, torch.arange(b), noise)
 
 
-def test_the_penalty_of_a_linear_critic_is_known():
-    """Its gradient is its weight, everywhere; the penalty's gradient by the weight is known too."""
-    weight = torch.zeros(1, 1, 4, 4).index_fill_(3, torch.tensor(0), 1.5).requires_grad_()
+@pytest.mark.parametrize("norm", [0.5, 3.0])
+def test_the_penalty_of_a_linear_critic_is_known(norm):
+    """Its gradient is its weight, everywhere; the penalty's gradient by the weight is known too.
+    The penalty has two sides: too small a gradient costs as well."""
+    weight = torch.zeros(1, 1, 4, 4).index_fill_(3, torch.tensor(0), norm / 2).requires_grad_()
     real, fake = torch.rand(2, 5, 1, 4, 4).unbind()
     penalty = gradient_penalty(
         lambda x: (x * weight).sum((1, 2, 3)), real, fake, torch.rand(5, 1, 1, 1)
     )
-    torch.testing.assert_close(penalty, torch.tensor((3.0 - 1.0) ** 2))
+    torch.testing.assert_close(penalty, torch.tensor((norm - 1.0) ** 2))
     (gradient,) = torch.autograd.grad(penalty, weight)
-    torch.testing.assert_close(gradient, 2 * (3.0 - 1.0) * weight.detach() / 3.0)
+    torch.testing.assert_close(gradient, 2 * (norm - 1.0) * weight.detach() / norm)
 
 
 def test_the_penalty_is_taken_between_real_and_generated():

@@ -235,6 +235,31 @@ def test_the_image_discriminator_adds_nothing_until_it_has_learned():
     torch.testing.assert_close(method.score(images), alone - 1)
 
 
+def test_the_image_discriminator_sees_the_image():
+    method = small(target_updates=1).eval()
+    torch.nn.init.normal_(method.image_discriminator.head.weight)
+    images = torch.rand(3, 1, 32, 32)
+    with torch.no_grad():
+        logits = method.discriminator(method.reconstruct(images), "image")
+        logits = logits + method.image_discriminator(images, "image")
+        torch.testing.assert_close(method.score(images), -logits[:, 0])
+
+
+def test_score_distillation_starts_from_the_averaged_discriminator():
+    method = small(epochs=2, target_updates=1, score_distillation_epochs=1).eval()
+    batches = [draw_batch(method, 4)]
+    method.begin(4)
+    training, score_distillation = method.stages()
+    with torch.no_grad():
+        for bias in (1.0, 4.0):  # at the beginnings of both epochs
+            method.discriminator.head.bias.fill_(bias)
+            training.prepare(batches)
+        method.discriminator.head.bias.fill_(9.0)
+        score_distillation.prepare(batches)
+    for discriminator in (method.discriminator, method.image_discriminator):
+        assert discriminator.head.bias.item() == pytest.approx((1.0 + 2 * 4.0) / 3)
+
+
 def test_a_matrix_is_not_deferred():
     with pytest.raises(ValueError, match="decoder_slots 'queue'"):
         SquidConfig(decoder_shortcut="deferred")

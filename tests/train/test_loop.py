@@ -237,6 +237,15 @@ def test_snapshots_of_members_are_of_the_one_in_training(make, trained, watcher)
     assert all(a is b for a, b in zip(watcher.shown, [first, first, second, second], strict=True))
 
 
+def test_the_first_epoch_has_the_first_rate(make, trained, watcher):
+    halved = {"lr": 8e-4, "schedule": "halving", "period": 1}
+    trained(make(generator=halved), monitor=watcher, save_minutes=0.0)
+    expected = [8e-4, 4e-4, 2e-4]
+    assert [done.rates["generator"] for done in watcher.epochs] == pytest.approx(expected)
+    used = [state["optimizers"][1]["param_groups"][0]["lr"] for state in watcher.states]
+    assert used == pytest.approx(expected)
+
+
 def test_an_epoch_says_what_it_came_to(trained, watcher):
     trained(monitor=watcher)
     first = watcher.epochs[0]
