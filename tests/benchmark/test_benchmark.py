@@ -290,6 +290,7 @@ def test_tables_parse(ran: Path) -> None:
     aucs = [100 * result["final"].auc for result in results if result]
     assert squid["auc"] == pytest.approx(np.mean(aucs))
     assert squid["auc_std"] == pytest.approx(np.std(aucs, ddof=1))
+    assert "auc_adjusted" in squid
     page = (ran / "table.html").read_text()
     detected, spent = 1 + len(records), 1 + len(records) - len(trivial)
     assert page.count("<tr>") == detected + spent
@@ -474,6 +475,15 @@ def test_tables_measure_at_best_accuracy_and_false_alarms_at_the_healthy_thresho
     line = Line("made", "up", "final", ({"final": evaluation},))  # type: ignore[arg-type]
     assert (line.measure("accuracy").mean, line.measure("f1").mean) == (100.0, 100.0)
     assert (line.false_alarms.mean, line.found.mean) == (50.0, 100.0)
+
+
+def test_kept_results_are_adjusted_for_sharpness() -> None:
+    folder = ROOT / "benchmarks" / "results" / "jobs"
+    table = table_of_results(sorted(folder.glob("zhanglab-memae-*.json")))
+    assert "AUC, adjusted" in table.markdown()
+    (line,) = table.lines
+    assert line.adjusted is not None
+    assert line.adjusted.mean > line.measure("auc").mean + 30, "sharpness hides what MemAE finds"
 
 
 def test_spread_over_seeds() -> None:

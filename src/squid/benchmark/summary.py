@@ -72,6 +72,14 @@ class Line:
         return _percent(_value(one.metrics["best_accuracy"], name) for one in self.evaluations)
 
     @property
+    def adjusted(self) -> Spread | None:
+        """AUC adjusted for the view where it is known, else for sharpness; None where a result was
+        made before that was measured."""
+        found = [adjusted_auc(one) for one in self.evaluations]
+        known = [value for value in found if value is not None]
+        return _percent(known) if len(known) == len(found) else None
+
+    @property
     def paper(self) -> Mapping[str, Spread]:
         """The paper's numbers; empty where it has none."""
         return published(self.results[0].recipe.data.name, self.row)
@@ -127,6 +135,15 @@ class Line:
 
     def over_seeds(self, value: Callable[[Result], float]) -> Spread:
         return Spread.of(value(result) for result in self.results)
+
+
+def adjusted_auc(evaluation: Evaluation) -> float | None:
+    """The mean of the AUCs within strata of the view, or else of sharpness."""
+    if evaluation.confounds is None:
+        return None
+    covariates = evaluation.confounds.covariates
+    covariate = covariates.get("view") or covariates.get("sharpness")
+    return covariate.adjusted.value if covariate and covariate.adjusted else None
 
 
 def _scorings(result: Result, selection: Selection) -> int:
