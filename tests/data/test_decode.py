@@ -13,9 +13,15 @@ import torch
 
 from squid.data import decode
 from squid.data.decode import AHEAD, read_many, stream
+from squid.data.image import Resized
+from squid.data.levels import RangeWarning
 from squid.errors import DataError
 
 SIZE = 8
+
+
+def black(size: int) -> Resized:
+    return Resized(np.zeros((size, size), np.uint8), "")
 
 
 @pytest.fixture
@@ -70,7 +76,7 @@ def test_a_chunk_of_broken_files_is_empty(files: list[Path]) -> None:
 def test_reads_only_so_far_ahead(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
     monkeypatch.setattr(
-        decode, "read_resized", lambda p, s: read.append(p) or np.zeros((s, s), np.uint8)
+        decode, "read_resized", lambda path, size, **_: read.append(path) or black(size)
     )
     chunks = stream(files * 20, SIZE, 4)
     next(chunks)
@@ -83,11 +89,11 @@ def test_decodes_while_a_chunk_is_used(files: list[Path], monkeypatch: pytest.Mo
     """The second chunk is complete before anyone asks for it."""
     read, second = list[Path](), threading.Event()
 
-    def note(path: Path, size: int) -> np.ndarray:
+    def note(path: Path, size: int, **_: object) -> Resized:
         read.append(path)
         if len(read) == 8:
             second.set()
-        return np.zeros((size, size), np.uint8)
+        return black(size)
 
     monkeypatch.setattr(decode, "read_resized", note)
     chunks = stream(files, SIZE, 4)
@@ -120,8 +126,8 @@ def test_processes_read_what_threads_read(files: list[Path]) -> None:
 def test_long_lists_for_a_gpu_are_decoded_by_processes(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def sign(path: Path, size: int) -> np.ndarray:
-        return np.full((size, size), os.getpid() % 251, dtype=np.uint8)
+    def sign(path: Path, size: int, **_: object) -> Resized:
+        return Resized(np.full((size, size), os.getpid() % 251, dtype=np.uint8), "")
 
     monkeypatch.setattr(decode, "read_resized", sign)
     here = os.getpid() % 251
@@ -133,9 +139,37 @@ def test_long_lists_for_a_gpu_are_decoded_by_processes(
 
 @pytest.mark.usefixtures("few_are_many")
 def test_a_killed_process_is_a_sentence(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "read_resized", lambda path, size: os._exit(9))
+    monkeypatch.setattr(decode, "read_resized", lambda path, size, **_: os._exit(9))
     with pytest.raises(DataError, match="killed"):
         list(stream(files, SIZE, 4, for_gpu=True))
+
+
+@pytest.fixture
+def dark(tmp_path: Path) -> list[Path]:
+    """Six 16-bit files, all with values of 12 bits but the first."""
+    paths = [tmp_path / f"dark-{i}.png" for i in range(6)]
+    for i, path in enumerate(paths):
+        largest = 4095 if i else 65535
+        PIL.Image.fromarray(np.linspace(0, largest, 100).reshape(10, 10).astype("uint16")).save(
+            path
+        )
+    return paths
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.usefixtures("few_are_many")
+def test_a_small_range_is_reported_once_for_a_list_of_files(dark: list[Path], gpu: bool) -> None:
+    with pytest.warns(RangeWarning, match=r"dark-1\.png uses the values 0 to 4,095") as caught:
+        chunks = list(stream(dark, SIZE, 2, for_gpu=gpu))
+    assert len(caught) == 1
+    assert [len(chunk.warnings) for chunk in chunks] == [1, 2, 2]
+
+
+def test_significant_bits_are_the_callers_to_set(dark: list[Path]) -> None:
+    pixels = read_many(dark[1:], SIZE, bits=12).pixels
+    assert pixels.max() > 240
+    with pytest.raises(DataError, match=r"dark-0\.png holds the value 65,535, more than 12 bits"):
+        read_many(dark, SIZE, bits=12)
 
 
 def test_no_files_no_chunks() -> None:

@@ -1,11 +1,14 @@
 """Every kind of file becomes one gray image in [0, 1] or one clear error."""
 
 import io
+import struct
 from collections.abc import Callable
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import PIL.Image
+import PIL.TiffImagePlugin
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -14,6 +17,7 @@ from hypothesis import strategies as st
 from squid.data import image as module
 from squid.data.decode import FILES, read_many
 from squid.data.image import read_image, resize
+from squid.data.levels import RangeWarning
 from squid.errors import DataError
 
 RAMP = np.arange(48, dtype=np.uint8).reshape(6, 8) * 5
@@ -38,6 +42,75 @@ def test_sixteen_bits_are_scaled_to_one() -> None:
     image = read_image(encode(np.array([[0, 32768, 65535]], dtype=np.uint16)))
     assert image.pixels[0, 0].tolist() == pytest.approx([0.0, 32768 / 65535, 1.0])
     assert image.steps == ("16 bit scaled",)
+
+
+def tiff(values: np.ndarray, **tags: object) -> bytes:
+    """A TIFF file whose tags differ from what Pillow would write."""
+    info = PIL.TiffImagePlugin.ImageFileDirectory_v2()
+    for name, value in tags.items():
+        info[TAGS[name]] = value
+    return encode(values, "TIFF", tiffinfo=info)
+
+
+TAGS = {"sample_format": 339, "largest": 341}
+SIXTEEN = np.array([[0, 20000, 65535]], dtype=np.uint16)
+TWELVE = np.array([[0, 1001, 4095]], dtype=np.uint16)
+
+
+def test_white_is_zero_in_a_tiff_is_inverted() -> None:
+    expected = [1.0, 1 - 20000 / 65535, 0.0]
+    for values in (SIXTEEN, (SIXTEEN / 65535).astype(np.float32)):
+        plain = read_image(tiff(values))
+        image = read_image(_with_photometric(tiff(values), 0))
+        assert image.pixels[0, 0].tolist() == pytest.approx(expected, abs=1e-6)
+        assert torch.allclose(image.pixels, 1 - plain.pixels)
+        assert image.steps[-1] == "inverted, since zero is white"
+    eight = _with_photometric(tiff(RAMP), 0)
+    assert torch.allclose(read_image(eight).pixels, 1 - read_image(tiff(RAMP)).pixels)
+
+
+def _with_photometric(data: bytes, value: int) -> bytes:
+    """The same TIFF file with another photometric interpretation: Pillow's writer sets its own."""
+    entry = struct.pack("<HHI", 262, 3, 1)
+    place = data.index(entry) + len(entry)
+    return data[:place] + struct.pack("<H", value) + data[place + 2 :]
+
+
+def test_a_declared_largest_value_sets_the_bits() -> None:
+    for largest in (4095, 3871):  # the range of 12 bits, and a file's own maximum in it
+        image = read_image(tiff(np.minimum(TWELVE, largest), largest=largest))
+        assert image.pixels[0, 0, 1].item() == pytest.approx(1001 / 4095)
+        assert image.steps == ("12 bit scaled",)
+
+
+def test_signed_tiff_pixels_have_one_bit_less() -> None:
+    image = read_image(tiff(np.array([[0, 32767]], dtype=np.uint16), sample_format=2))
+    assert image.pixels.max() == 1.0
+    with pytest.raises(DataError, match="negative"):
+        read_image(tiff(np.array([[0, 65535]], dtype=np.uint16), sample_format=2))
+
+
+def _with_significant_bits(data: bytes, bits: int) -> bytes:
+    """A PNG with the chunk sBIT after its header."""
+    chunk = b"sBIT" + bytes([bits])
+    return data[:33] + struct.pack(">I", 1) + chunk + struct.pack(">I", crc32(chunk)) + data[33:]
+
+
+def test_significant_bits_of_a_png_are_used_whether_or_not_it_scales_them() -> None:
+    for values in (TWELVE, TWELVE << 4, TWELVE << 4 | TWELVE >> 8):
+        image = read_image(_with_significant_bits(encode(values), 12))
+        assert image.pixels[0, 0].tolist() == pytest.approx([0, 1001 / 4095, 1], abs=3e-4)
+
+
+def test_a_small_part_of_the_range_is_reported_and_bits_correct_it() -> None:
+    data = encode(TWELVE)
+    with pytest.warns(RangeWarning, match=r"uses the values 0 to 4,095 of 65,535 \(6.2 %\)"):
+        read_image(data)
+    assert read_image(data, bits=12).pixels.max() == 1.0
+    with pytest.raises(DataError, match="set bits to 12 or more"):
+        read_image(data, bits=10)
+    with pytest.raises(DataError, match="bits = 17 is not possible"):
+        read_image(data, bits=17)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "LA", "1"])

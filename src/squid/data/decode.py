@@ -8,6 +8,7 @@ then, so where a GPU scores an archive, processes decode it.
 import os
 import signal
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
@@ -18,12 +19,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from squid.data.image import read_resized
+from squid.data.image import Resized, read_resized
+from squid.data.levels import RangeWarning
 from squid.errors import DataError
 
 OnError = Literal["raise", "skip"]
@@ -50,6 +50,8 @@ class LoadedImages:
     """(n,) file of each image, or its number in an array."""
     skipped: tuple[tuple[str, str], ...]
     """Files that could not be read, each with the reason."""
+    warnings: tuple[str, ...] = ()
+    """What may be wrong with images that were read."""
 
 
 def read_many(
@@ -58,20 +60,25 @@ def read_many(
     *,
     on_error: OnError = "raise",
     progress: Callable[[int, int], None] | None = None,
+    bits: int | None = None,
 ) -> LoadedImages:
     """All files, decoded and resized; the order is kept."""
     pixels = torch.empty(len(paths), 1, size, size, dtype=torch.uint8)
     places: list[int] = []
     sources: list[str] = []
     skipped: list[tuple[str, str]] = []
-    for chunk in stream(paths, size, FILES, on_error=on_error):
+    found: list[str] = []
+    for chunk in stream(paths, size, FILES, on_error=on_error, bits=bits):
         pixels[len(places) : len(places) + len(chunk.places)] = chunk.pixels
         places += chunk.places
         sources += chunk.sources
         skipped += chunk.skipped
+        found += chunk.warnings
         if progress is not None:
             progress(len(places) + len(skipped), len(paths))
-    return LoadedImages(pixels[: len(places)], tuple(places), tuple(sources), tuple(skipped))
+    return LoadedImages(
+        pixels[: len(places)], tuple(places), tuple(sources), tuple(skipped), tuple(found)
+    )
 
 
 def stream(
@@ -81,22 +88,37 @@ def stream(
     *,
     on_error: OnError = "raise",
     for_gpu: bool = False,
+    bits: int | None = None,
 ) -> Iterator[LoadedImages]:
     """All files in order, in chunks of `batch_size` files less those that are skipped.
+
+    `bits` are the significant ones of 16-bit files. The first file that uses a small part of its
+    range gives a `RangeWarning`.
 
     However long the list is, at most `AHEAD` chunks wait in memory. With `for_gpu` a GPU does the
     rest of the work: all cores decode, and pixels are pinned for the copy to it.
     """
     pinned = for_gpu and torch.cuda.is_available()
     begun: deque[_Chunk] = deque()
+    warned = False
+
+    def finish() -> LoadedImages:
+        nonlocal warned
+        chunk = begun.popleft().finish(on_error, pinned=pinned)
+        # Here rather than where it was read: a process that decodes has no one to warn.
+        if chunk.warnings and not warned:
+            warned = True
+            warnings.warn(chunk.warnings[0], RangeWarning, stacklevel=3)
+        return chunk
+
     pool = _decoders(processes=for_gpu and len(paths) >= MANY)
     try:
         for start in range(0, len(paths), batch_size):
-            begun.append(_Chunk(pool, paths[start : start + batch_size], start, size))
+            begun.append(_Chunk(pool, paths[start : start + batch_size], start, size, bits))
             if len(begun) > AHEAD:
-                yield begun.popleft().finish(on_error, pinned=pinned)
+                yield finish()
         while begun:
-            yield begun.popleft().finish(on_error, pinned=pinned)
+            yield finish()
     except BrokenProcessPool:
         raise DataError("A process that decoded files was killed; is there memory left?") from None
     finally:
@@ -124,10 +146,12 @@ def _prepare_process() -> None:
 class _Chunk:
     """Neighbouring files that are being decoded."""
 
-    def __init__(self, pool: Executor, paths: Sequence[Path], start: int, size: int) -> None:
+    def __init__(
+        self, pool: Executor, paths: Sequence[Path], start: int, size: int, bits: int | None
+    ) -> None:
         self._paths, self._start, self._size = paths, start, size
         self._tasks = [
-            pool.submit(_read_some, paths[first : first + FILES_PER_TASK], size)
+            pool.submit(_read_some, paths[first : first + FILES_PER_TASK], size, bits)
             for first in range(0, len(paths), FILES_PER_TASK)
         ]
 
@@ -136,11 +160,13 @@ class _Chunk:
         pixels = torch.empty(shape, dtype=torch.uint8, pin_memory=pinned)
         read: list[int] = []
         skipped: list[tuple[str, str]] = []
+        found: list[str] = []
         for i, result in enumerate(chain.from_iterable(task.result() for task in self._tasks)):
-            if isinstance(result, np.ndarray):
+            if isinstance(result, Resized):
                 # Assigned by NumPy: torch would start threads on all cores for so little.
-                pixels.numpy()[len(read)] = result
+                pixels.numpy()[len(read)] = result.pixels
                 read.append(i)
+                found += [result.warning] * bool(result.warning)
             elif on_error == "raise":
                 raise result
             else:
@@ -150,15 +176,16 @@ class _Chunk:
             tuple(self._start + i for i in read),
             tuple(str(self._paths[i]) for i in read),
             tuple(skipped),
+            tuple(found),
         )
 
 
-def _read_some(paths: Sequence[Path], size: int) -> list[NDArray[np.uint8] | DataError]:
-    """(size, size) of each file, or what is wrong with it."""
-    found: list[NDArray[np.uint8] | DataError] = []
+def _read_some(paths: Sequence[Path], size: int, bits: int | None) -> list[Resized | DataError]:
+    """Each file, or what is wrong with it."""
+    found: list[Resized | DataError] = []
     for path in paths:
         try:
-            found.append(read_resized(path, size))
+            found.append(read_resized(path, size, bits=bits))
         except DataError as error:
             found.append(error)
     return found

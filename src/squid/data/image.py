@@ -7,6 +7,7 @@ import io
 import os
 import stat
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from squid.data.levels import Levels, RangeWarning, to_bytes
+from squid.data.meaning import Meaning, is_scaled_up, meaning_of, significant_bits
 from squid.errors import DataError
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".dcm", ".dicom"})
@@ -40,29 +43,67 @@ class Image:
     """What was done to it, in order."""
 
 
-def read_image(source: Path | str | bytes, name: str = "the uploaded image") -> Image:
-    """A PNG, JPEG, TIFF or BMP, from a file or from its bytes (then `name` is used in messages)."""
-    gray, steps = _read(source, name)
+@dataclass(frozen=True)
+class Resized:
+    """An image as bytes of one size."""
+
+    pixels: NDArray[np.uint8]  # (size, size)
+    warning: str
+    """What may be wrong with it; '' where nothing is."""
+
+
+def read_image(
+    source: Path | str | bytes, name: str = "the uploaded image", *, bits: int | None = None
+) -> Image:
+    """A PNG, JPEG, TIFF or BMP, from a file or from its bytes (then `name` is used in messages).
+
+    `bits` are the significant ones of a 16-bit file, if they differ from what it declares.
+    """
+    gray, steps, name = _read(source, name, bits)
     if isinstance(gray, PIL.Image.Image):
-        gray = np.array(gray).astype(np.float32) / np.float32(255.0)
-    return Image(torch.from_numpy(gray)[None], steps)  # (1, h, w)
+        pixels = np.array(gray).astype(np.float32) / np.float32(255.0)
+    elif isinstance(gray, Levels):
+        pixels = gray.to_unit()
+        if warning := _warning(gray, name):
+            warnings.warn(warning, RangeWarning, stacklevel=2)
+    else:
+        pixels = gray
+    return Image(torch.from_numpy(pixels)[None], steps)  # (1, h, w)
 
 
-def read_resized(path: Path, size: int) -> NDArray[np.uint8]:
-    """(size, size): `read_image` and `resize` in one.
+def read_resized(path: Path, size: int, *, bits: int | None = None) -> Resized:
+    """`read_image` and `resize` in one.
 
     Eight-bit pixels never leave Pillow at full size: copying them would keep other threads waiting.
     """
-    gray, _ = _read(path, str(path))
-    return _resize(gray if isinstance(gray, PIL.Image.Image) else _to_bytes(gray), size)
+    gray, _, name = _read(path, str(path), bits)
+    return _resized(gray, size, name)
 
 
-Gray = PIL.Image.Image | np.ndarray
-"""A picture of mode L, or (h, w) float32 in [0, 1] where a pixel has more than eight bits."""
+def resize_picture(
+    picture: PIL.Image.Image, size: int, name: str, *, bits: int | None = None
+) -> Resized:
+    """A Pillow image as `read_resized` reads its file."""
+
+    def decode() -> Decoded:
+        _check_size(*picture.size)
+        return _gray_of(picture, bits)
+
+    gray, _ = _guard(name, decode)
+    return _resized(gray, size, name)
 
 
-def _read(source: Path | str | bytes, name: str) -> tuple[Gray, tuple[str, ...]]:
-    """The image, and what was done to it; `name` is for messages about bytes."""
+Gray = PIL.Image.Image | Levels | NDArray[np.float32]
+"""A picture of mode L, or what has more than eight bits a pixel: integers or floats in [0, 1]."""
+
+Decoded = tuple[Gray, tuple[str, ...]]
+"""An image and what was done to it."""
+
+
+def _read(
+    source: Path | str | bytes, name: str, bits: int | None
+) -> tuple[Gray, tuple[str, ...], str]:
+    """The image, what was done to it, and its name in messages."""
     if isinstance(source, bytes):
         data = source
     else:
@@ -71,12 +112,32 @@ def _read(source: Path | str | bytes, name: str) -> tuple[Gray, tuple[str, ...]]
         raise DataError(f"{name} has more than {MAX_BYTES // 2**20} MiB; make it smaller.")
     if is_dicom(data):
         raise DataError(f"{name} is a DICOM file, which is not supported yet; save it as PNG.")
+    gray, steps = _guard(name, lambda: _decode(data, bits))
+    return gray, steps, name
+
+
+def _guard(name: str, decode: Callable[[], Decoded]) -> Decoded:
+    """The decoded image; whatever a decoder raises becomes one sentence about `name`."""
     try:
-        return _decode(data)
+        return decode()
     except DataError as error:
         raise DataError(f"{name} {error}") from None
     except Exception as error:  # on broken bytes a decoder may raise anything
         raise DataError(f"{name} is not a readable image ({_reason(error)}).") from error
+
+
+def _resized(gray: Gray, size: int, name: str) -> Resized:
+    """Bytes of one size, with a warning where they are likely to be too dark."""
+    if isinstance(gray, Levels):
+        return Resized(_resize(gray.to_bytes(), size), _warning(gray, name))
+    if isinstance(gray, np.ndarray):
+        return Resized(_resize(to_bytes(gray), size), "")
+    return Resized(_resize(gray, size), "")
+
+
+def _warning(levels: Levels, name: str) -> str:
+    """What to report about the range of values, with the image's name."""
+    return f"{name} {found}" if (found := levels.small_range()) else ""
 
 
 def is_dicom(data: bytes) -> bool:
@@ -96,7 +157,7 @@ def resize_all(images: np.ndarray, size: int) -> Tensor:
     """(n, h, w) uint8, or float in [0, 1] -> (n, 1, size, size) uint8."""
     resized = np.empty((len(images), 1, size, size), dtype=np.uint8)
     for i, image in enumerate(images):
-        resized[i, 0] = _resize(_to_bytes(image), size)
+        resized[i, 0] = _resize(to_bytes(image), size)
     return torch.from_numpy(resized)
 
 
@@ -107,14 +168,6 @@ def _resize(gray: PIL.Image.Image | np.ndarray, size: int) -> NDArray[np.uint8]:
             return gray
         gray = PIL.Image.fromarray(np.ascontiguousarray(gray))
     return np.array(gray.resize((size, size), PIL.Image.Resampling.BICUBIC))
-
-
-def _to_bytes(gray: np.ndarray) -> NDArray[np.uint8]:
-    """Bytes stay as they are; floats in [0, 1] are rounded to them."""
-    if gray.dtype == np.uint8:
-        return gray
-    scaled: NDArray[np.uint8] = (gray * 255.0).round().clip(0.0, 255.0).astype(np.uint8)
-    return scaled
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -128,38 +181,59 @@ def _read_bytes(path: Path) -> bytes:
         raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
-def _decode(data: bytes) -> tuple[Gray, tuple[str, ...]]:
+def _decode(data: bytes, bits: int | None) -> Decoded:
     with PIL.Image.open(io.BytesIO(data), formats=FORMATS) as picture:
-        width, height = picture.size
-        if width * height > MAX_PIXELS:
-            raise DataError(f"has {width} x {height} pixels, more than {MAX_PIXELS:,} in all.")
+        _check_size(*picture.size)
         picture.decodermaxblock = len(data)  # in one go: between parts, threads wait for each other
         frames = getattr(picture, "n_frames", 1)
-        steps = [f"first of {frames} pages"] if frames > 1 else []
-        upright: PIL.Image.Image = picture
-        if picture.getexif().get(PIL.ExifTags.Base.Orientation, 1) in range(2, 9):
-            steps.append("turned as its EXIF orientation says")
-            upright = PIL.ImageOps.exif_transpose(picture)
-        gray, how = _gray(upright)
-    return gray, tuple(steps + how)
+        gray, steps = _gray_of(picture, bits, significant_bits(data))
+    return gray, (f"first of {frames} pages",) * (frames > 1) + steps
 
 
-def _gray(picture: PIL.Image.Image) -> tuple[Gray, list[str]]:
-    """A picture of any mode as gray, and what was done to it."""
-    if picture.mode == "F":
-        return _unit_range(np.array(picture, dtype=np.float32)), ["float taken as it is"]
-    if picture.mode.startswith("I"):
-        values = np.array(picture).astype(np.int64)
-        if values.min() < 0 or values.max() > 65535:
-            raise DataError("has more than 16 bits a pixel; save it with 8 or 16.")
-        return (values / 65535.0).astype(np.float32), ["16 bit scaled"]
-    picture.load()  # before its file is closed
-    if picture.mode == "L":
-        return picture, []
-    return picture.convert("L"), [f"gray from {picture.mode}"]
+def _check_size(width: int, height: int) -> None:
+    if not width * height:
+        raise DataError("has no pixels.")
+    if width * height > MAX_PIXELS:
+        raise DataError(f"has {width} x {height} pixels, more than {MAX_PIXELS:,} in all.")
 
 
-def _unit_range(values: np.ndarray) -> np.ndarray:
+def _gray_of(picture: PIL.Image.Image, bits: int | None, png_bits: int = 0) -> Decoded:
+    """A picture of any mode as gray and upright, and what was done to it."""
+    meaning = meaning_of(picture)  # a turned copy has no tags
+    steps: list[str] = []
+    upright: PIL.Image.Image = picture
+    if picture.getexif().get(PIL.ExifTags.Base.Orientation, 1) in range(2, 9):
+        steps.append("turned as its EXIF orientation says")
+        upright = PIL.ImageOps.exif_transpose(picture)
+    if upright.mode == "F":
+        values = _unit_range(np.array(upright, dtype=np.float32))
+        steps.append("float taken as it is")
+        if meaning.inverted:
+            values = np.float32(1.0) - values
+            steps.append("inverted, since zero is white")
+        return values, tuple(steps)
+    if upright.mode.startswith("I"):
+        levels = _levels(np.array(upright), bits, meaning, png_bits)
+        steps.append(f"{levels.bits} bit scaled")
+        if levels.inverted:
+            steps.append("inverted, since zero is white")
+        return levels, tuple(steps)
+    upright.load()  # before its file is closed
+    if upright.mode == "L":
+        return upright, tuple(steps)
+    return upright.convert("L"), (*steps, f"gray from {upright.mode}")
+
+
+def _levels(values: np.ndarray, bits: int | None, meaning: Meaning, png_bits: int) -> Levels:
+    """Integers of a file with their significant bits: those asked for, else those declared."""
+    if values.min() < 0 or values.max() > 65535:
+        raise DataError("has more than 16 bits a pixel, or negative ones; save it with 8 or 16.")
+    stored = values.astype(np.uint16)
+    declared = png_bits if png_bits and not is_scaled_up(stored, png_bits) else meaning.bits
+    return Levels(stored, bits or declared, meaning.inverted)
+
+
+def _unit_range(values: NDArray[np.float32]) -> NDArray[np.float32]:
     if not np.isfinite(values).all() or values.min() < 0.0 or values.max() > 1.0:
         raise DataError("holds float pixels outside 0 to 1; scale them first.")
     return values
