@@ -40,6 +40,7 @@ def doublings(
             BatchNorm(outputs),
             nn.LeakyReLU(slope),
         ]
+    # The last convolution stays bare, so that the output is neither normalised nor rectified.
     return nn.Sequential(*levels[:-2])
 
 
@@ -85,5 +86,6 @@ class DenseDecoder(nn.Module):
 
 def _hidden_layer(inputs: int, outputs: int) -> list[nn.Module]:
     """Linear, batch normalisation (over a map of one cell), ReLU."""
+    # `BatchNorm` takes maps only, so the vector passes through it as a map of one cell.
     as_map, as_vector = nn.Unflatten(1, (outputs, 1, 1)), nn.Flatten()
     return [nn.Linear(inputs, outputs), as_map, BatchNorm(outputs), nn.ReLU(), as_vector]

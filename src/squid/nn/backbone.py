@@ -60,6 +60,7 @@ class Backbone(nn.Module):
         super().__init__()
         self.config = config
         self.normalize = normalize
+        # Constants of ImageNet, not persistent: a saved run needs no copy of them.
         self.register_buffer("mean", torch.tensor(IMAGENET_MEAN).view(3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(IMAGENET_STD).view(3, 1, 1), persistent=False)
 
@@ -71,12 +72,14 @@ class Backbone(nn.Module):
     def forward(self, images: Tensor, blocks: int | None = None) -> list[Tensor]:
         """(b, 1, h, w) in [0, 1] -> a map (b, c, h', w') after each of the first `blocks` blocks
         (all of them when left out)."""
+        # Pretrained networks expect colour; the gray channel is repeated without a copy.
         colour = images.expand(-1, 3, -1, -1)
         if self.normalize:
             colour = (colour - self.mean) / self.std
         return self._maps(colour, blocks or len(self.channels))
 
     def train(self, mode: bool = True) -> Self:
+        # Whatever mode the method asks for: the tracked statistics must not move.
         return super().train(False)
 
     def read_weights(self) -> None:
@@ -120,6 +123,7 @@ class VGG16(Backbone):
         for layer in self.features:
             x = layer(x)
             if isinstance(layer, nn.MaxPool2d):
+                # A block ends at its pooling; blocks that nobody asked for are not computed.
                 maps.append(x)
                 if len(maps) == blocks:
                     break
@@ -134,6 +138,7 @@ class VGG16(Backbone):
         if weights == "timm":
             raise ConfigError(f"timm's cache is not read for vgg16; {OPTIONS}.")
         state = _read_safetensors(_weights_path(weights))
+        # torchvision's file holds a classifier too, which this network does not have.
         own = {name: value for name, value in state.items() if name.startswith("features.")}
         _load(self, own, weights)
 
@@ -166,6 +171,7 @@ class TimmBackbone(Backbone):
                 f"The blocks of '{self.config.name}' cannot be fine-tuned one by one; "
                 "choose a convolutional backbone."
             )
+        # Children come in the order of computation; one that is an output ends a block.
         found, parameters = 0, []
         for name, child in self.network.named_children():
             if found >= block:
@@ -185,6 +191,7 @@ class TimmBackbone(Backbone):
     def _cached(self) -> Path:
         """timm's own weights where they are on this machine: a look-up, not a download."""
         name = self.config.name
+        # Imported by name: timm brings huggingface_hub, and neither is a dependency of the package.
         origin = _timm(name).get_pretrained_cfg(name)
         hub = importlib.import_module("huggingface_hub")
         found = hub.try_to_load_from_cache(origin.hf_hub_id, "model.safetensors")
@@ -237,6 +244,7 @@ def _load(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
 
 
 def _misfit(path: Path, error: Exception) -> ConfigError:
+    # torch lists every tensor that does not fit, line by line; the first ones tell enough.
     reason = " ".join(str(error).split())[:200]
     return ConfigError(f"{path} does not hold the weights of this backbone ({reason}); {OPTIONS}.")
 

@@ -34,6 +34,7 @@ class BatchNorm(nn.BatchNorm2d):
     ) -> None:
         """Also loads the state of torch's own layers, without their count."""
         state_dict.pop(f"{prefix}num_batches_tracked", None)
+        # Not torch's own, which puts a count back into files that name no version.
         nn.Module._load_from_state_dict(self, state_dict, prefix, *how, **more)
 
     def forward(self, x: Tensor, statistics: Statistics | None = None) -> Tensor:
@@ -79,6 +80,7 @@ class BatchNorm(nn.BatchNorm2d):
         wide = at_least_float32(x)
         local = torch.stack((wide.mean((0, 2, 3)), wide.square().mean((0, 2, 3))))  # (2, c)
         mean, square = self.ranks.mean(local).unbind()
+        # Rounding can leave a difference just below zero where a channel is nearly constant.
         variance = (square - mean.square()).clamp_min(0)
         count = self.ranks.size * x.numel() // x.shape[1]
         self._track(mean.detach(), variance.detach(), count)
@@ -91,6 +93,7 @@ class BatchNorm(nn.BatchNorm2d):
         assert self.running_var is not None
         momentum = self.momentum or 0.0
         self.running_mean.lerp_(mean, momentum)
+        # As torch does, the unbiased variance is tracked, though the biased one normalises.
         self.running_var.lerp_(variance * (count / (count - 1)), momentum)
 
 
@@ -100,6 +103,7 @@ def normalised_each(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tens
     wide = at_least_float32(x)
     variance, mean = torch.var_mean(wide, (2, 3), correction=0, keepdim=True)  # (b, c, 1, 1)
     scale = weight[:, None, None] * torch.rsqrt(variance + eps)
+    # One fused multiply-add: x * scale + (bias - mean * scale).
     return torch.addcmul(bias[:, None, None] - mean * scale, wide, scale).to(x.dtype)
 
 
@@ -164,6 +168,7 @@ def doubled_by_slices(x: Tensor) -> Tensor:
 def _double(x: Tensor, dim: int) -> Tensor:
     """Each cell becomes two, a quarter of the way towards either neighbour; the border is
     repeated."""
+    # Slices with the first or the last cell repeated, so that the border needs no case of its own.
     last = x.shape[dim] - 1
     before = torch.cat((x.narrow(dim, 0, 1), x.narrow(dim, 0, last)), dim)
     after = torch.cat((x.narrow(dim, 1, last), x.narrow(dim, last, 1)), dim)

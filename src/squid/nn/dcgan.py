@@ -23,6 +23,7 @@ class DcganEncoder(nn.Module):
         self.convs = nn.ModuleList(
             nn.Conv2d(a, b, 4, 2, 1, bias=False) for a, b in pairwise(channels)
         )
+        # As in DCGAN, the layer that sees the image is not normalised.
         self.norms = nn.ModuleList(BatchNorm(c) for c in channels[2:])
         self.leave = nn.Conv2d(channels[-1], code, smallest_side(size), bias=False)
         initialise(self)

@@ -43,8 +43,10 @@ class MemoryBlock(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(b*p, c, h, w) -> (b*p, c, h, w); the mask, in training, is (b*p, 1, h, w)."""
+        # Windows of a patch's map are tokens like patches of an image: (b*p) maps become (b*p*p).
         maps = split(x, self.grid) if self.place == "window" else x
         tokens = rearrange(maps, "(b p) c h w -> b p (h w c)", p=self.grid**2)  # (b, p, d)
+        # Deferred: features of the unchanged decoder fill the queue, to be read after training.
         if self.deferred and self.training:
             assert isinstance(self.memory, MemoryQueue)
             self.memory.keep(tokens)
@@ -76,6 +78,7 @@ class Decoder(nn.Module):
         depth = len(channels) - 1
         self.grid, self.merged_at = grid, depth - merge_level
         self.skipped = self.merged_at if skips else 0
+        # A level with a skip takes the encoder's map of the same size as further channels.
         self.levels = nn.ModuleList(
             ResidualBlock(
                 channels[i + 1] + (channels[i] if i >= depth - self.skipped else 0),
@@ -91,6 +94,7 @@ class Decoder(nn.Module):
         self, x: Tensor, skips: Sequence[Tensor], masks: Sequence[Tensor | None] = ()
     ) -> tuple[Tensor, list[Tensor]]:
         """The image (b, 1, h, w) in [0, 1], and the features of each level, smallest first."""
+        # The features of every level are what the student learns from the teacher.
         features = []
         masks = masks or [None] * len(self.memories)
         for i, level in enumerate(self.levels):

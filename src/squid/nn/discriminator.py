@@ -29,6 +29,7 @@ class Discriminator(nn.Module):
 
     def __init__(self, size: int, width: int = 16) -> None:
         super().__init__()
+        # Sides are rounded up as the strided convolutions do; widths stop at eight times.
         channels = [1]
         while size > 4:
             channels.append(width * min(2 ** (len(channels) - 1), 8))
@@ -61,4 +62,5 @@ def real_or_fake(real: Tensor, fake: Tensor) -> Tensor:
     """The discriminator's loss over logits (b, 1): the cross-entropy of real images plus that of
     reconstructed ones."""
     real, fake = at_least_float32(real), at_least_float32(fake)
+    # softplus(-x) is the cross-entropy of logit x with label one, softplus(x) that with label zero.
     return (F.softplus(-real) + F.softplus(fake)).mean()

@@ -46,6 +46,7 @@ class PooledEncoder(nn.Module):
     def __init__(self, width: int, depth: int, *, bias: bool = True) -> None:
         super().__init__()
         self.channels = (width, *(width * 2**level for level in range(depth)))
+        # A pooled map is as wide as the map before it, so the first width stands twice.
         inputs = (1, *self.channels[1:-1])
         self.levels = nn.ModuleList(
             nn.Sequential(conv3x3(a, b, bias=bias), BatchNorm(b), nn.ReLU())

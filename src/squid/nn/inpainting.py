@@ -27,6 +27,7 @@ def shortcut(
     sum, in training and after; `straight` passes gradients around the block but no feature."""
     if kind == "residual":
         return x + inpainted
+    # The value is `inpainted` alone, and the gradient of x is one, as through an identity.
     if kind == "straight":
         return inpainted + (x - x.detach())
     if kind == "soft":
@@ -62,6 +63,7 @@ class NeighbourAttention(nn.Module):
         # Keys and values are projected once per position and then gathered by its neighbours.
         pairs = self.key_value(found)  # (b, p, 2d)
         missing = self.key_value.bias.to(pairs.dtype).expand(pairs.shape[0], 1, -1)
+        # Index `p` of `neighbours` picks the row that was appended for what lies beyond the border.
         pairs = torch.cat((pairs, missing), 1)[:, self.neighbours]  # (b, p, 8, 2d)
         key, value = rearrange(pairs, "b p n (two a d) -> two b p n a d", two=2, a=self.heads)
         similarity = torch.einsum("bpad,bpnad->bpan", query, key) * query.shape[-1] ** -0.5
@@ -106,6 +108,7 @@ class NeighbourLayer(nn.Module):
     def __init__(self, width: int, grid: int, *, heads: int, layer: Layer) -> None:
         super().__init__()
         self.standard = layer == "standard"
+        # Vaswani et al. widen the hidden layer four times; the authors narrow it to a quarter.
         hidden = 4 * width if self.standard else width // 4
         self.mix = (
             NeighbourConvolution(width, grid)
@@ -157,6 +160,7 @@ class InpaintingBlock(nn.Module):
             if layer == "none"
             else NeighbourLayer(inner * side**2, grid, heads=heads, layer=layer)
         )
+        # Without a code its maps have no channels, so that `expand` needs no other case.
         code = binary_code(grid**2) if location_code else torch.zeros(grid**2, 0)
         self.register_buffer("location", code, persistent=False)
         self.expand = nn.Sequential(

@@ -33,6 +33,7 @@ def gumbel_shrink(similarity: Tensor, k: int, topk: TopK = "paper") -> Tensor:
     # Deviation: eq. 1 shrinks the similarities; like the authors we shrink their softmax and
     # renormalise (docs/paper.md).
     soft = similarity.softmax(-1)
+    # Straight-through: the value is the hard selection, the gradient that of the softmax.
     hard = F.normalize(keep_top(soft, k, topk), p=1, dim=-1, eps=TINY)
     return soft + (hard - soft).detach()
 
@@ -92,6 +93,7 @@ def read_weights(
 ) -> Tensor:
     """(b, r*q, d), (r, n, d) -> (b*q, r, n): the weight of each slot in the read of each token. A
     token reads the slots of its own region only."""
+    # With fewer regions than positions, several positions become rows that read the same slots.
     query = rearrange(tokens, "b (r q) d -> (b q) r d", r=slots.shape[0])
     with torch.autocast(tokens.device.type, enabled=False):  # ranking slots needs the precision
         return shrink(_similarity(at_least_float32(query), at_least_float32(slots), similarity))
@@ -179,6 +181,7 @@ class MemoryQueue(Memory):
         # Indices on the device instead of slices, so that nothing waits for the pointer's value.
         order = torch.arange(max(count - size, 0), count, device=rows.device)
         index = (self.pointer + order) % size
+        # Indices must be unique, so of more tokens than slots only the last are stored.
         self.slots.index_copy_(1, index, rows[:, -size:].to(self.slots.dtype))
         self.pointer.add_(count).remainder_(size)
 

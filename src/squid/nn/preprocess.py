@@ -29,6 +29,7 @@ def equalise(images: Tensor) -> Tensor:
     level = (images.flatten(1) * (LEVELS - 1)).round().long()  # (b, n)
     counts = images.new_zeros(images.shape[0], LEVELS)  # len() would fix it in ONNX
     counts = counts.scatter_add(1, level, torch.ones_like(level, dtype=counts.dtype))
+    # Half of a level's own count: the mean rank of its pixels.
     ranks = (counts.cumsum(1) - counts / 2) / level.shape[1]  # (b, levels)
     return ranks.gather(1, level).view_as(images)
 
@@ -45,17 +46,20 @@ def flatten_spectrum(images: Tensor) -> Tensor:
     images have on average, so that all images are equally sharp; phases stay."""
     spectrum = torch.fft.rfft2(images.float())  # (b, 1, h, w/2+1)
     height, width = images.shape[-2:]
+    # Whole radial frequencies: every coefficient belongs to the ring of its rounded radius.
     down = torch.fft.fftfreq(height, 1 / height, device=images.device)[:, None]
     right = torch.fft.rfftfreq(width, 1 / width, device=images.device)
     radius = (down**2 + right**2).sqrt().round().long()  # (h, w/2+1)
     amplitude = spectrum.abs().flatten(1)  # (b, h * (w/2+1))
     ring = radius.flatten().expand_as(amplitude)
     rings = int(height // 2 + width // 2 + 1)
+    # The mean of each ring, for the whole batch in one call each.
     total = amplitude.new_zeros(images.shape[0], rings).scatter_add(1, ring, amplitude)
     count = amplitude.new_zeros(images.shape[0], rings).scatter_add(
         1, ring, torch.ones_like(amplitude)
     )
     mean = (total / count.clamp_min(1)).gather(1, ring).view_as(spectrum.real)
+    # The ring of frequency zero is the mean, which `standardise` sets afterwards.
     wanted = 1 / radius.clamp_min(1).to(mean.dtype)
     flat = torch.fft.irfft2(spectrum * (wanted / mean.clamp_min(1e-6)), s=(height, width))
     return standardise(flat.to(images.dtype))

@@ -6,6 +6,7 @@ from pydantic import AfterValidator
 
 
 def _check_side(size: int) -> int:
+    # `size & -size` is the largest power of two that divides the size.
     if size < 32 or size // (size & -size) not in (1, 3):  # the odd factor
         raise ValueError(
             f"{size} cannot be halved down to 4 or 3; choose a power of two or three times one, "

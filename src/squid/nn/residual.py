@@ -24,6 +24,7 @@ class NormReLU(nn.Module):
 
     def forward(self, x: Tensor, statistics: Statistics | None = None) -> Tensor:
         """`statistics` matter to batch normalisation only."""
+        # GroupNorm has no tracked statistics to choose from.
         batched = isinstance(self.norm, BatchNorm)
         x = self.norm(x, statistics) if batched else self.norm(x)
         return F.relu(x)
@@ -42,6 +43,7 @@ class ResidualDown(nn.Module):
     def forward(self, x: Tensor, statistics: Statistics | None = None) -> Tensor:
         branch = self.first(self.enter(x, statistics))
         branch = self.second(self.middle(branch, statistics))
+        # A 1x1 convolution and the mean of cells commute; on the halved map it is cheaper.
         shortcut: Tensor = self.shortcut(halve(x))
         return shortcut + halve(branch)
 

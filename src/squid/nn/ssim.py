@@ -29,6 +29,7 @@ def ms_ssim(images: Tensor, others: Tensor, *, window: int = 11) -> Tensor:
     product = torch.ones_like(images[:, 0, 0, 0])
     for scale, weight in enumerate(SCALE_WEIGHTS[:scales]):
         luminance, similarity = _similarities(images, others, window)
+        # Luminance counts at the coarsest scale only, as Wang et al. define it.
         if scale == scales - 1:
             similarity = luminance * similarity
         mean = similarity.mean((1, 2)).clamp_min(
@@ -71,6 +72,7 @@ def _similarities(images: Tensor, others: Tensor, window: int) -> tuple[Tensor, 
         moments = torch.cat((a, b, a * a, b * b, a * b), 1)  # (b, 5, h, w)
         mean_a, mean_b, aa, bb, ab = _blur(moments, window).unbind(1)
         square_a, square_b, product = mean_a * mean_a, mean_b * mean_b, mean_a * mean_b
+        # Variances and covariance as E[ab] - E[a]E[b], from the blurred moments.
         luminance = (2 * product + LUMINANCE) / (square_a + square_b + LUMINANCE)
         spread = (aa - square_a) + (bb - square_b)
         return luminance, (2 * (ab - product) + CONTRAST) / (spread + CONTRAST)
@@ -78,6 +80,7 @@ def _similarities(images: Tensor, others: Tensor, window: int) -> tuple[Tensor, 
 
 def _blur(maps: Tensor, window: int) -> Tensor:
     """Gaussian means over windows that lie within the image."""
+    # Separable: one pass along rows and one along columns, each channel by itself.
     place = torch.arange(window, device=maps.device, dtype=maps.dtype) - (window - 1) / 2
     weights = torch.softmax(-place.square() / (2 * SIGMA**2), 0)
     kernel = weights.expand(maps.shape[1], 1, 1, window)

@@ -25,6 +25,7 @@ class Concurrent(Generic[P, T]):
         if self._inline:
             return self._function(*given, **named)
         stream = self._stream()
+        # The side stream may start only when what the function is given has been computed.
         stream.wait_stream(torch.cuda.current_stream())
         _record_use(stream, (given, named))
         with torch.cuda.stream(stream):
