@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install demo test check bench
+.PHONY: install demo test check bench mutants
 
 install: $(VENV)/.installed
 
@@ -28,3 +28,7 @@ check: install
 
 bench: install
 	$(BIN)/python benchmarks/speed.py
+
+# Do the tests notice deliberate faults? It takes about half an hour.
+mutants: install
+	$(BIN)/python benchmarks/mutants.py

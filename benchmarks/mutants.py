@@ -1,0 +1,169 @@
+"""Which faults would the tests notice? One deliberate fault (a mutant) at a time.
+
+    python benchmarks/mutants.py [--only NAME] [--list] [--jobs N]
+
+Each entry of `mutants.toml` replaces one text of one file and names the tests that must fail then.
+The script works in temporary copies of the project, so the checkout stays as it is. It exits with 1
+unless the tests notice every mutant.
+"""
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Queue
+
+ROOT = Path(__file__).resolve().parents[1]
+MUTANTS = Path(__file__).with_suffix(".toml")
+COPIED = ("src", "tests", "recipes", "benchmarks", "docs", "pyproject.toml", "README.md")
+TIMEOUT = 300.0
+"""Seconds after which tests count as failed: a fault may well make them wait for ever."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault, and the tests that must notice it."""
+
+    name: str
+    file: str
+    old: str
+    """Occurs exactly once in the file."""
+    new: str
+    tests: str
+    """Arguments of pytest."""
+
+    def source(self, root: Path) -> str:
+        """The text of its file without the fault."""
+        text = (root / self.file).read_text(encoding="utf-8")
+        if (count := text.count(self.old)) != 1:
+            raise ValueError(f"{self.name}: its old text occurs {count} times in {self.file}.")
+        return text
+
+    @contextmanager
+    def applied(self, root: Path) -> Iterator[None]:
+        """The fault is in the file, and no longer afterwards."""
+        path, text = root / self.file, self.source(root)
+        path.write_text(text.replace(self.old, self.new), encoding="utf-8")
+        try:
+            yield
+        finally:
+            path.write_text(text, encoding="utf-8")
+
+
+def read_mutants() -> list[Mutant]:
+    entries = tomllib.loads(MUTANTS.read_text(encoding="utf-8"))
+    return [Mutant(name=name, **entry) for name, entry in entries.items()]
+
+
+def run_mutant(mutant: Mutant, root: Path) -> tuple[str, float]:
+    """`killed` by a failing test, `survived`, or `broken` where no test could run; and seconds."""
+    began = time.monotonic()
+    with mutant.applied(root):
+        status = run_tests(mutant.tests, root)
+    return {0: "survived", 1: "killed"}.get(status, "broken"), time.monotonic() - began
+
+
+def run_tests(tests: str, root: Path) -> int:
+    """The exit status of pytest: 0 where all pass, 1 where one fails."""
+    command = [sys.executable, "-m", "pytest", "-x", "-m", "not slow", "-p", "no:cacheprovider"]
+    # Bytecode is kept by size and second of the source, so that of another mutant could be taken.
+    environment = {
+        "SQUID_SHARED": str(ROOT.parent / "shared"),
+        "SQUID_DATA": str(ROOT.parent / "shared" / "data"),
+        **os.environ,
+        "PYTHONPATH": str(root / "src"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    try:
+        return subprocess.run(
+            [*command, *shlex.split(tests)],
+            cwd=root,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=TIMEOUT,
+        ).returncode
+    except subprocess.TimeoutExpired:
+        return 1
+
+
+def run_mutants(mutants: Sequence[Mutant], jobs: int) -> list[str]:
+    """What became of each; every job works in a copy of its own."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+        copies: Queue[Path] = Queue()
+        for number in range(jobs):
+            copies.put(_copy(Path(folder) / str(number)))
+
+        @contextmanager
+        def free_copy() -> Iterator[Path]:
+            root = copies.get()
+            try:
+                yield root
+            finally:
+                copies.put(root)
+
+        def passes(tests: str) -> bool:
+            with free_copy() as root:
+                return run_tests(tests, root) == 0
+
+        def run(mutant: Mutant) -> str:
+            with free_copy() as root:
+                outcome, seconds = run_mutant(mutant, root)
+            print(f"{outcome:8}  {seconds:5.1f} s  {mutant.name}", flush=True)
+            return outcome
+
+        # A test that fails anyway would seem to notice every fault.
+        tests = list(dict.fromkeys(mutant.tests for mutant in mutants))
+        for one, passed in zip(tests, pool.map(passes, tests), strict=True):
+            if not passed:
+                sys.exit(f"These tests do not pass without a fault: {one}")
+        print(f"All {len(tests)} selections of tests pass without a fault.", flush=True)
+        return list(pool.map(run, mutants))
+
+
+def _copy(root: Path) -> Path:
+    """A copy of the project without what earlier runs left in it."""
+    ignored = shutil.ignore_patterns("__pycache__", "results")
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, root / name, ignore=ignored)
+        else:
+            shutil.copy2(source, root / name)
+    return root
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", metavar="NAME", help="those whose name contains this")
+    parser.add_argument("--list", action="store_true", help="print them and run nothing")
+    parser.add_argument("--jobs", type=int, default=1, help="how many at once")
+    options = parser.parse_args()
+    mutants = [one for one in read_mutants() if (options.only or "") in one.name]
+    if not mutants:
+        sys.exit(f"No mutant's name contains '{options.only}'; --list prints all names.")
+    if options.list:
+        for mutant in mutants:
+            print(f"{mutant.name:45} {mutant.file}")
+        return
+    for mutant in mutants:
+        mutant.source(ROOT)  # an outdated entry stops the script before hours are spent
+    outcomes = run_mutants(mutants, options.jobs)
+    counts = {name: outcomes.count(name) for name in ("killed", "survived", "broken")}
+    print(", ".join(f"{count} {name}" for name, count in counts.items()))
+    sys.exit(int(counts["killed"] < len(mutants)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""benchmarks/mutants.py: its list of faults fits the code, and a fault is taken out again."""
+
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def mutants(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return import_module("mutants")
+
+
+def test_every_old_text_occurs_once_and_every_test_file_exists(mutants: ModuleType) -> None:
+    for mutant in mutants.read_mutants():
+        mutant.source(ROOT)  # refuses a text that occurs more than once, or not at all
+        assert mutant.new != mutant.old
+        files = [word for word in mutant.tests.split() if word.endswith(".py")]
+        assert files
+        assert all((ROOT / file).is_file() for file in files), mutant.name
+
+
+def test_a_fault_is_taken_out_again(mutants: ModuleType, tmp_path: Path) -> None:
+    file = tmp_path / "sign.py"
+    file.write_text("SIGN = 1\n")
+    mutant = mutants.Mutant("sign", "sign.py", old="= 1", new="= -1", tests="test_sign.py")
+    with mutant.applied(tmp_path):
+        assert file.read_text() == "SIGN = -1\n"
+    assert file.read_text() == "SIGN = 1\n"
+
+
+def test_a_fault_is_killed_or_survives(mutants: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "sign.py").write_text("SIGN = 1\n")
+    (tmp_path / "test_sign.py").write_text(
+        "import sign\n\n"
+        "def test_sign():\n    assert sign.SIGN == 1\n\n"
+        "def test_name():\n    assert sign.SIGN\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    for tests, outcome in [("sign", "killed"), ("name", "survived"), ("other", "broken")]:
+        arguments = f"test_sign.py -k test_{tests}"
+        mutant = mutants.Mutant("sign", "src/sign.py", "= 1", "= -1", arguments)
+        assert mutants.run_mutant(mutant, tmp_path)[0] == outcome
+
+
+def test_a_text_that_occurs_twice_is_refused(mutants: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "sign.py").write_text("SIGN = 1\nOTHER = 1\n")
+    mutant = mutants.Mutant("sign", "sign.py", "= 1", "= -1", "test_sign.py")
+    with pytest.raises(ValueError, match="occurs 2 times"):
+        mutant.source(tmp_path)
