@@ -1,6 +1,8 @@
 """What a user hands over becomes gray pixels, or one clear error."""
 
+import io
 import warnings
+from pathlib import Path
 
 import numpy as np
 import PIL.Image
@@ -8,6 +10,7 @@ import pytest
 import torch
 
 from squid.data.inputs import read_images
+from squid.data.levels import RangeWarning
 from squid.errors import DataError
 
 GRAY = np.arange(64, dtype=np.uint8).reshape(8, 8)
@@ -24,10 +27,75 @@ def test_gray_arrays_of_every_shape_give_the_same_pixels(shape: tuple[int, ...],
     assert loaded.places == (0,)
 
 
-@pytest.mark.parametrize("shape", [(48, 48, 3), (48, 48, 4), (2, 48, 48, 3), (2, 3, 48, 48)])
-def test_colour_arrays_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(DataError, match="are not gray"):
+@pytest.mark.parametrize("channels", [3, 4])
+def test_a_colour_array_is_one_image_with_the_pixels_of_its_file(
+    channels: int, tmp_path: Path
+) -> None:
+    colour = np.random.default_rng(0).integers(0, 256, (48, 40, channels), dtype=np.uint8)
+    colour[..., 3:] = 255
+    PIL.Image.fromarray(colour).save(tmp_path / "colour.png")
+    expected = read_images(tmp_path / "colour.png", 16).pixels
+    wide = colour.astype(np.uint16) * 257
+    for images in (colour, colour[None], torch.from_numpy(colour), [colour]):
+        assert torch.equal(read_images(images, 16).pixels, expected)
+    for images in (wide, colour / 255.0):
+        assert (read_images(images, 16).pixels.int() - expected).abs().max() <= 1
+
+
+def test_transparent_pixels_are_refused() -> None:
+    with pytest.raises(DataError, match="image 0 is partly transparent"):
+        read_images(np.zeros((48, 48, 4), np.uint8), 8)
+
+
+@pytest.mark.parametrize(
+    "shape", [(), (5,), (2, 3, 48, 48), (2, 2, 4, 8, 8), (1, 0, 0), (48, 0, 3)]
+)
+def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(DataError, match="are not understood; give gray"):
         read_images(np.zeros(shape, np.uint8), 8)
+
+
+def test_a_tensor_that_may_be_colour_or_gray_is_refused() -> None:
+    with pytest.raises(DataError, match=r"may be one image in colour or 3 gray ones"):
+        read_images(torch.zeros(3, 48, 48), 8)
+
+
+def test_several_images_in_memory_are_read_in_order() -> None:
+    other = 255 - GRAY
+    both = torch.from_numpy(np.stack([GRAY, other]))[:, None]  # (n, 1, h, w)
+    pictures = [PIL.Image.fromarray(GRAY), PIL.Image.fromarray(other)]
+    for images in ([GRAY, other], pictures, (one for one in pictures), (GRAY, pictures[1])):
+        loaded = read_images(images, 8)
+        assert torch.equal(loaded.pixels, both)
+        assert loaded.sources == ("image 0", "image 1")
+    batches = torch.utils.data.DataLoader(both.float() / 255, batch_size=1)
+    assert torch.equal(read_images(batches, 8).pixels, both)
+
+
+def test_a_pillow_image_is_read_as_its_file(tmp_path: Path) -> None:
+    wide = np.arange(400, dtype=np.uint16).reshape(20, 20) * 160
+    PIL.Image.fromarray(wide).save(tmp_path / "wide.png")
+    with PIL.Image.open(tmp_path / "wide.png") as picture:
+        pixels = read_images(picture, 8).pixels
+    assert torch.equal(pixels, read_images(tmp_path / "wide.png", 8).pixels)
+    assert torch.equal(pixels, read_images(wide, 8).pixels)
+    with pytest.raises(DataError, match="image 0 has no pixels"):
+        read_images(PIL.Image.new("L", (0, 4)), 8)
+
+
+def test_twelve_bits_in_words_of_sixteen_are_reported_and_corrected() -> None:
+    twelve = np.arange(64, dtype=np.uint16).reshape(8, 8) * 65
+    with pytest.warns(RangeWarning, match="image 0 uses the values 0 to 4,095") as caught:
+        read_images([twelve, twelve], 8)
+    assert len(caught) == 1
+    assert read_images(twelve, 8, bits=12).pixels.max() == 255
+    with pytest.raises(DataError, match="image 0 holds the value 4,095, more than 11 bits"):
+        read_images(twelve, 8, bits=11)
+
+
+def test_files_and_arrays_are_not_mixed() -> None:
+    with pytest.raises(DataError, match="mixed"):
+        read_images(["a.png", GRAY], 8)
 
 
 def test_read_only_arrays_are_read_without_a_warning() -> None:
@@ -37,7 +105,9 @@ def test_read_only_arrays_are_read_without_a_warning() -> None:
         assert torch.equal(read_images(given, 8).pixels[0, 0], torch.from_numpy(GRAY))
 
 
-@pytest.mark.parametrize("images", [None, 3, b"bytes", [GRAY], PIL.Image.fromarray(GRAY)])
+@pytest.mark.parametrize(
+    "images", [None, 3, b"bytes", io.BytesIO(), {"a.png": 1}, [None], [[1, 2]], object()]
+)
 def test_other_types_are_refused_in_one_sentence(images: object) -> None:
     with pytest.raises(DataError, match="are not understood; give a file"):
         read_images(images, 8)  # type: ignore[arg-type]
@@ -46,5 +116,7 @@ def test_other_types_are_refused_in_one_sentence(images: object) -> None:
 def test_floats_outside_the_unit_range_and_wide_integers_are_refused() -> None:
     with pytest.raises(DataError, match="divide by"):
         read_images(GRAY.astype(np.float32), 8)
-    with pytest.raises(DataError, match="type uint16"):
-        read_images(GRAY.astype(np.uint16), 8)
+    with pytest.raises(DataError, match="type int16"):
+        read_images(GRAY.astype(np.int16), 8)
+    with pytest.raises(DataError, match="divide by"):
+        read_images(np.full((8, 8), np.nan), 8)

@@ -64,7 +64,7 @@ def read_image(
         pixels = np.array(gray).astype(np.float32) / np.float32(255.0)
     elif isinstance(gray, Levels):
         pixels = gray.to_unit()
-        if warning := _warning(gray, name):
+        if warning := range_warning(gray, name):
             warnings.warn(warning, RangeWarning, stacklevel=2)
     else:
         pixels = gray
@@ -77,7 +77,7 @@ def read_resized(path: Path, size: int, *, bits: int | None = None) -> Resized:
     Eight-bit pixels never leave Pillow at full size: copying them would keep other threads waiting.
     """
     gray, _, name = _read(path, str(path), bits)
-    return _resized(gray, size, name)
+    return resized(gray, size, name)
 
 
 def resize_picture(
@@ -90,7 +90,7 @@ def resize_picture(
         return _gray_of(picture, bits)
 
     gray, _ = _guard(name, decode)
-    return _resized(gray, size, name)
+    return resized(gray, size, name)
 
 
 Gray = PIL.Image.Image | Levels | NDArray[np.float32]
@@ -126,16 +126,16 @@ def _guard(name: str, decode: Callable[[], Decoded]) -> Decoded:
         raise DataError(f"{name} is not a readable image ({_reason(error)}).") from error
 
 
-def _resized(gray: Gray, size: int, name: str) -> Resized:
+def resized(gray: Gray | np.ndarray, size: int, name: str) -> Resized:
     """Bytes of one size, with a warning where they are likely to be too dark."""
     if isinstance(gray, Levels):
-        return Resized(_resize(gray.to_bytes(), size), _warning(gray, name))
+        return Resized(_resize(gray.to_bytes(), size), range_warning(gray, name))
     if isinstance(gray, np.ndarray):
         return Resized(_resize(to_bytes(gray), size), "")
     return Resized(_resize(gray, size), "")
 
 
-def _warning(levels: Levels, name: str) -> str:
+def range_warning(levels: Levels, name: str) -> str:
     """What to report about the range of values, with the image's name."""
     return f"{name} {found}" if (found := levels.small_range()) else ""
 

@@ -1,24 +1,32 @@
-"""What a user gives a detector to score: files, folders or arrays."""
+"""What a user gives a detector to score: files, folders, or images in memory."""
 
-from collections.abc import Iterator, Sequence
+import io
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import PIL.Image
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from squid.data.arrays import resize_array
 from squid.data.base import Progress
 from squid.data.decode import LoadedImages, OnError, cores, read_many, stream
 from squid.data.files import image_files
-from squid.data.image import resize_all
+from squid.data.image import Resized, resize_picture
+from squid.data.levels import RangeWarning
 from squid.errors import DataError
 
-Images = str | Path | Sequence[str | Path] | NDArray[np.generic] | Tensor
-"""A file, a folder, several files, or pixels: (h, w), (n, h, w) or (n, 1, h, w), uint8 or float in
-[0, 1]."""
+Image = str | os.PathLike[str] | PIL.Image.Image | NDArray[np.generic] | Tensor
+"""A file or a folder, a Pillow image, or an array or tensor of one image or several (see
+`resize_array`)."""
+Images = Image | Iterable[Image]
+"""One of these, or several: all on disk or all in memory."""
 
 LOOKED_UP = 64
 """Paths that a thread looks up in one task."""
@@ -32,6 +40,8 @@ class Opened:
     """Pixels (n, 1, size, size) uint8, or files."""
     sources: tuple[str, ...]
     size: int
+    bits: int | None = None
+    """Significant bits of 16-bit files; None takes what they declare."""
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -41,8 +51,14 @@ class Opened:
     ) -> Iterator[LoadedImages]:
         """The images in order; files are decoded ahead."""
         if not isinstance(self.content, Tensor):
-            files = self.content
-            yield from stream(files, self.size, batch_size, on_error=on_error, for_gpu=for_gpu)
+            yield from stream(
+                self.content,
+                self.size,
+                batch_size,
+                on_error=on_error,
+                for_gpu=for_gpu,
+                bits=self.bits,
+            )
             return
         for start in range(0, len(self), batch_size):
             places = tuple(range(start, min(start + batch_size, len(self))))
@@ -50,34 +66,82 @@ class Opened:
             yield LoadedImages(self.content[part], places, self.sources[part], ())
 
 
-def open_images(images: Images, size: int) -> Opened:
-    """The images of a user's input; files are not decoded yet."""
-    if isinstance(images, (np.ndarray, Tensor)):
-        pixels = _to_pixels(images, size)
-        return Opened(pixels, tuple(f"image {i}" for i in range(len(pixels))), size)
-    paths = list_files([images] if isinstance(images, (str, Path)) else images)
-    return Opened(paths, tuple(map(str, paths)), size)
+def open_images(images: Images, size: int, *, bits: int | None = None) -> Opened:
+    """The images of a user's input; files are not decoded yet.
+
+    `bits` are the significant ones of 16-bit images, if they differ from what a file declares.
+    """
+    if isinstance(images, Tensor) and _is_ready(images, size):
+        return _in_memory(images, size)
+    paths: list[Path] = []
+    read: list[Resized] = []
+    for image in _one_by_one(images):
+        match image:
+            case str() | os.PathLike():
+                paths.append(Path(image))
+            case PIL.Image.Image():
+                read.append(resize_picture(image, size, f"image {len(read)}", bits=bits))
+            case np.ndarray() | Tensor():
+                read += resize_array(image, size, f"image {len(read)}", bits=bits)
+            case _:
+                raise _not_understood(image)
+        if paths and read:
+            raise DataError("Files and images in memory are mixed; give them one after the other.")
+    if not read and not isinstance(images, (np.ndarray, Tensor)):
+        found = list_files(paths)
+        return Opened(found, tuple(map(str, found)), size, bits)
+    dark = [one.warning for one in read if one.warning]
+    if dark:
+        warnings.warn(dark[0], RangeWarning, stacklevel=2)
+    pixels = np.array([one.pixels for one in read], np.uint8).reshape(-1, 1, size, size)
+    return _in_memory(torch.from_numpy(pixels), size)
+
+
+def _is_ready(images: Tensor, size: int) -> bool:
+    """Whether a tensor is taken as it is: (n, 1, size, size) uint8."""
+    return images.dtype == torch.uint8 and images.shape[1:] == (1, size, size)
+
+
+def _in_memory(pixels: Tensor, size: int) -> Opened:
+    return Opened(pixels, tuple(f"image {i}" for i in range(len(pixels))), size)
+
+
+def _one_by_one(images: Images) -> Iterator[object]:
+    """The parts of an input; from a generator they are taken when they are needed."""
+    if isinstance(images, (str, os.PathLike, PIL.Image.Image, np.ndarray, Tensor)):
+        yield images
+    elif isinstance(images, (bytes, bytearray, memoryview, Mapping, io.IOBase)) or not isinstance(
+        images, Iterable
+    ):
+        raise _not_understood(images)
+    else:
+        yield from images
+
+
+def _not_understood(images: object) -> DataError:
+    return DataError(
+        f"Images of type {type(images).__name__} are not understood; give a file, a folder, a "
+        f"Pillow image, an array, or a list of these."
+    )
 
 
 def read_images(
-    images: Images, size: int, *, on_error: OnError = "raise", progress: Progress | None = None
+    images: Images,
+    size: int,
+    *,
+    on_error: OnError = "raise",
+    progress: Progress | None = None,
+    bits: int | None = None,
 ) -> LoadedImages:
-    """Files, folders or arrays as gray bytes of one size."""
-    opened = open_images(images, size)
+    """Files, folders or images in memory as gray bytes of one size."""
+    opened = open_images(images, size, bits=bits)
     if isinstance(opened.content, Tensor):
         return LoadedImages(opened.content, tuple(range(len(opened))), opened.sources, ())
-    return read_many(opened.content, size, on_error=on_error, progress=progress)
+    return read_many(opened.content, size, on_error=on_error, progress=progress, bits=bits)
 
 
-def list_files(images: Sequence[str | Path]) -> list[Path]:
+def list_files(given: Sequence[Path]) -> list[Path]:
     """Files in the order given; a folder stands for the images in it."""
-    try:
-        given = [Path(image) for image in images]
-    except TypeError:
-        raise DataError(
-            f"Images of type {type(images).__name__} are not understood; give a file, a folder, "
-            f"a list of files, or one array (n, h, w)."
-        ) from None
     paths: list[Path] = []
     for path, is_file in zip(given, _are_files(given), strict=True):
         if is_file:
@@ -98,26 +162,3 @@ def _are_files(paths: Sequence[Path]) -> Iterator[bool]:
     with ThreadPoolExecutor(cores()) as pool:
         for answers in pool.map(lambda part: [path.is_file() for path in part], parts):
             yield from answers
-
-
-def _to_pixels(images: NDArray[np.generic] | Tensor, size: int) -> Tensor:
-    """(h, w), (n, h, w) or (n, 1, h, w) -> (n, 1, size, size) uint8."""
-    if isinstance(images, Tensor):
-        if images.dtype == torch.uint8 and images.shape[1:] == (1, size, size):
-            return images
-        # NumPy has no bfloat16.
-        images = (images.float() if images.dtype == torch.bfloat16 else images).cpu().numpy()
-    array: NDArray[np.generic] = images
-    gray = array[None] if array.ndim == 2 else array
-    if gray.ndim == 4 and gray.shape[1] == 1:
-        gray = gray[:, 0]
-    # (h, w, 3) would pass for h images of width 3, so images that narrow are refused.
-    if gray.ndim != 3 or gray.shape[-1] in (3, 4):
-        raise DataError(f"Images of shape {array.shape} are not gray; give (n, h, w).")
-    if gray.dtype != np.uint8 and not np.issubdtype(gray.dtype, np.floating):
-        raise DataError(
-            f"Images of type {gray.dtype} are not known; give uint8, or float in [0, 1]."
-        )
-    if gray.dtype != np.uint8 and gray.size and not (gray.min() >= 0 and gray.max() <= 1):
-        raise DataError("Float images must lie in [0, 1]; divide by their largest possible value.")
-    return resize_all(gray, size)

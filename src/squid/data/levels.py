@@ -78,10 +78,10 @@ def check_bits(bits: int) -> None:
         raise DataError(f"bits = {bits} is not possible; give 1 to {WORD}.")
 
 
-def to_bytes(gray: NDArray[np.generic]) -> NDArray[np.uint8]:
+def to_bytes(gray: np.ndarray) -> NDArray[np.uint8]:
     """(h, w) uint8 stays as it is; floats in [0, 1] are rounded to 0 to 255."""
     if gray.dtype == np.uint8:
-        return gray.view(np.uint8)
+        return gray
     rounded = np.empty(gray.shape, np.uint8)
     for start in range(0, len(gray), ROWS):
         part = gray[start : start + ROWS]
