@@ -64,7 +64,7 @@ def test_float32_scores_are_flagged_like_the_held_out_scores_they_equal():
 
 def test_json_round_trip_is_exact():
     calibration = calibrate(np.random.default_rng(0).normal(size=40), [0.1, 0.2, 0.7])
-    text = json.dumps(calibration.as_dict(), allow_nan=False)
+    text = json.dumps(calibration.model_dump(mode="json"), allow_nan=False)
     assert Calibration.model_validate(json.loads(text)) == calibration
     assert Calibration.model_validate_json(text).threshold(0.05) == calibration.threshold(0.05)
 

@@ -10,7 +10,7 @@ from squid.calibration import calibrate
 from squid.errors import DataError, DivergedError, RunError
 from squid.methods.squid import Squid
 from squid.recipe import read_recipe
-from squid.run import Run
+from squid.run import Run, SplitSize
 from squid.train import Engine, Interrupted, Monitor
 from squid.training import Recorder, train_seeds
 
@@ -58,7 +58,7 @@ def test_a_training_leaves_what_the_next_verbs_need(tiny_run):
     assert [row["epoch"] for row in run.history] == ["1", "2"]
     assert run.snapshots["epochs"].tolist() == [1, 2]
     assert run.snapshots["test"].shape == (2, 16)
-    assert run.environment["splits"]["train"] == {"normal": 24, "anomalous": 0}
+    assert run.environment.splits["train"] == SplitSize(normal=24, anomalous=0)
     assert "not a medical device" in (tiny_run / "model-card.md").read_text()
 
 

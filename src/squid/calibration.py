@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field, FiniteFloat
 
 from squid.config import Config
 from squid.errors import ConfigError, DataError
@@ -24,14 +25,14 @@ class Calibration(Config):
     for each of them, and not for images of another hospital or machine.
     """
 
-    mean: float
-    std: float
+    mean: FiniteFloat
+    std: Annotated[FiniteFloat, Field(ge=0)]
     """Population standard deviation."""
-    count: int
+    count: Annotated[int, Field(ge=0)]
     """Training images behind mean and std."""
-    thresholds: dict[float, float]
+    thresholds: dict[Annotated[float, Field(gt=0, lt=1)], FiniteFloat]
     """Images are flagged from this score on, by target false-positive rate."""
-    heldout: int
+    heldout: Annotated[int, Field(ge=0)]
     """Held-out healthy images behind the thresholds."""
     source: str = "held-out healthy images"
     """Where the held-out images came from."""
@@ -66,9 +67,6 @@ class Calibration(Config):
     def flagged(self, scores: ArrayLike, rate: float = RATE) -> NDArray[np.bool_]:
         """(n,) which scores reach the threshold of a target false-positive rate."""
         return np.asarray(np.asarray(scores, dtype=np.float64) >= self.threshold(rate))
-
-    def as_dict(self) -> dict[str, Any]:
-        return self.model_dump(mode="json")
 
 
 def calibrate(

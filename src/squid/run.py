@@ -10,22 +10,25 @@ model-card.md        what to know of it     model.onnx            of `score --ba
 """
 
 import csv
-import json
 import os
 import platform
 import subprocess
 from collections.abc import Mapping
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from squid.calibration import Calibration
+from squid.config import Config
 from squid.data.image_set import Splits
+from squid.durable import replacing, write_text
 from squid.errors import RunError
 from squid.methods import build
 from squid.methods.base import Method
@@ -33,6 +36,8 @@ from squid.nn.conv import at_least_float32
 from squid.recipe import Recipe, read_recipe
 from squid.train.loop import Epoch, State
 from squid.version import __version__
+
+C = TypeVar("C", bound=Config)
 
 FILES = (
     "recipe.toml",
@@ -49,6 +54,27 @@ FILES = (
     "model.onnx",
 )
 """What a training and the verbs after it write."""
+
+
+class SplitSize(Config):
+    """Images of a split."""
+
+    normal: int
+    anomalous: int
+
+
+class Environment(Config):
+    """What it takes to repeat a training, besides its recipe."""
+
+    version: str
+    commit: str | None
+    python: str
+    torch: str
+    device: str
+    seed: int
+    data: str
+    """Fingerprint of all images and labels."""
+    splits: Mapping[str, SplitSize]
 
 
 class Run:
@@ -113,7 +139,7 @@ class Run:
         if not path.is_file():
             raise RunError(f"{self.path} holds no trained model yet; finish it with --resume.")
         method = build(self.recipe.method)
-        state = {name: at_least_float32(t) for name, t in load_file(path).items()}
+        state = {name: at_least_float32(t) for name, t in _checked_tensors(path).items()}
         method.to(next((t.dtype for t in state.values() if t.is_floating_point()), torch.float32))
         method.restore(state)
         return method.eval()
@@ -136,9 +162,8 @@ class Run:
     # The state to resume from
 
     def save_state(self, state: State) -> None:
-        partial = self.path / "resume.pt.part"
-        torch.save(state, partial)
-        os.replace(partial, self.path / "resume.pt")
+        with replacing(self.path / "resume.pt") as partial:
+            torch.save(state, partial)
 
     def load_state(self) -> State | None:
         path = self.path / "resume.pt"
@@ -186,9 +211,8 @@ class Run:
             return list(csv.DictReader(file))
 
     def save_snapshots(self, arrays: Mapping[str, np.ndarray]) -> None:
-        with (self.path / "snapshots.npz.part").open("wb") as file:
+        with replacing(self.path / "snapshots.npz") as partial, partial.open("wb") as file:
             np.savez_compressed(file, **dict(arrays))  # type: ignore[arg-type]
-        os.replace(self.path / "snapshots.npz.part", self.path / "snapshots.npz")
 
     @property
     def snapshots(self) -> dict[str, np.ndarray] | None:
@@ -200,21 +224,21 @@ class Run:
             return dict(arrays)
 
     def save_calibration(self, calibration: Calibration) -> None:
-        self._write_json("calibration.json", calibration.as_dict())
+        self._write_json("calibration.json", calibration)
 
     @property
     def calibration(self) -> Calibration:
-        return Calibration.model_validate(self._read_json("calibration.json"))
+        return self._read_json("calibration.json", Calibration)
 
-    def save_metrics(self, metrics: Mapping[str, Any]) -> None:
+    def save_metrics(self, metrics: Config) -> None:
         self._write_json("metrics.json", metrics)
 
-    def save_environment(self, environment: Mapping[str, Any]) -> None:
+    def save_environment(self, environment: Environment) -> None:
         self._write_json("environment.json", environment)
 
     @property
-    def environment(self) -> dict[str, Any]:
-        return self._read_json("environment.json")
+    def environment(self) -> Environment:
+        return self._read_json("environment.json", Environment)
 
     def write_model_card(self, text: str) -> None:
         self._write_text("model-card.md", text)
@@ -222,24 +246,35 @@ class Run:
     # Files
 
     def _write_text(self, name: str, text: str) -> None:
-        partial = self.path / f"{name}.part"
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, self.path / name)
+        write_text(self.path / name, text)
 
-    def _write_json(self, name: str, values: Mapping[str, Any]) -> None:
-        self._write_text(name, json.dumps(values, indent=2) + "\n")
+    def _write_json(self, name: str, record: Config) -> None:
+        self._write_text(name, record.model_dump_json(indent=2) + "\n")
 
-    def _read_json(self, name: str) -> dict[str, Any]:
+    def _read_json(self, name: str, kind: type[C]) -> C:
         path = self.path / name
         if not path.is_file():
             raise RunError(f"{self.path} has no {name}: its training is not finished.")
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return values
+        try:
+            return kind.model_validate_json(path.read_text(encoding="utf-8"))
+        except (ValidationError, UnicodeDecodeError):
+            raise RunError(f"{path} is damaged; restore it or train again.") from None
 
     def _save_tensors(self, name: str, tensors: dict[str, Tensor]) -> None:
-        partial = self.path / f"{name}.part"
-        save_file({key: _narrowed(t) for key, t in tensors.items()}, partial)
-        os.replace(partial, self.path / name)
+        with replacing(self.path / name) as partial:
+            save_file({key: _narrowed(t) for key, t in tensors.items()}, partial)
+
+
+def _checked_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file, none of which holds a number that is none."""
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError):
+        raise RunError(f"{path} is damaged; restore it or train again.") from None
+    for name, values in tensors.items():
+        if not torch.isfinite(values).all():
+            raise RunError(f"{path} is damaged: '{name}' holds values that are not finite.")
+    return tensors
 
 
 def _narrowed(values: Tensor) -> Tensor:
@@ -250,21 +285,21 @@ def _narrowed(values: Tensor) -> Tensor:
     return half if torch.equal(half.float(), values) else values
 
 
-def describe_environment(recipe: Recipe, splits: Splits, device: torch.device) -> dict[str, Any]:
-    """What a number needs beside it to be repeated."""
+def describe_environment(recipe: Recipe, splits: Splits, device: torch.device) -> Environment:
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
-    return {
-        "version": __version__,
-        "commit": commit(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "device": gpu or f"{platform.machine()} CPU",
-        "seed": recipe.seed,
-        "data": splits.fingerprint,
-        "splits": {
-            row.split: {"normal": row.normal, "anomalous": row.anomalous} for row in splits.table()
+    return Environment(
+        version=__version__,
+        commit=commit(),
+        python=platform.python_version(),
+        torch=torch.__version__,
+        device=gpu or f"{platform.machine()} CPU",
+        seed=recipe.seed,
+        data=splits.fingerprint,
+        splits={
+            row.split: SplitSize(normal=row.normal, anomalous=row.anomalous)
+            for row in splits.table()
         },
-    }
+    )
 
 
 def commit() -> str | None:

@@ -240,15 +240,15 @@ def calibrate_run(out: Path, normals: Images, *, device: Device = "auto") -> Cal
 def _model_card(run: Run) -> str:
     """What a reader of the folder must know before trusting it."""
     recipe, environment, calibration = run.recipe, run.environment, run.calibration
-    training, size = environment["splits"]["train"], recipe.method.size
+    training, size = environment.splits["train"], recipe.method.size
     facts = {
         "Method": f"{recipe.method.name}, {size} x {size} pixels, seed {recipe.seed}",
-        "Trained on": f"{recipe.data.name}, {training['normal']} healthy and "
-        f"{training['anomalous']} anomalous images, fingerprint {environment['data']}",
+        "Trained on": f"{recipe.data.name}, {training.normal} healthy and "
+        f"{training.anomalous} anomalous images, fingerprint {environment.data}",
         "Thresholds": f"from {calibration.heldout} {calibration.source}; "
         "no anomalous image was used",
-        "Made by": f"squid {environment['version']}, commit {environment['commit']}, "
-        f"torch {environment['torch']}, {environment['device']}",
+        "Made by": f"squid {environment.version}, commit {environment.commit}, "
+        f"torch {environment.torch}, {environment.device}",
     }
     lines = "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
     return f"# {recipe.title or run.name}\n\n{lines}\n\n{CAUTION}"

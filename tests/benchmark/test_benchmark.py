@@ -244,7 +244,7 @@ def test_a_result_says_how_it_was_made(ran: Path) -> None:
     assert result is not None
     assert result.seed == 1
     assert (result.cost.steps, result.cost.published_steps) == (4 * 2, 100 * 2)
-    assert result.evaluations.fingerprint == Run(folder).environment["data"]
+    assert result.evaluations.fingerprint == Run(folder).environment.data
     assert result.cost.peak_bytes > 0
     assert result.cost.run_bytes is not None
     assert result.cost.run_bytes > (folder / "model.safetensors").stat().st_size

@@ -12,6 +12,7 @@ from squid.benchmark.plan import Job
 from squid.config import Device, Selection
 from squid.data.image_set import Splits
 from squid.detector import Detector
+from squid.durable import write_text
 from squid.errors import RunError
 from squid.evaluation.evaluate import evaluate_detector, save_evaluations
 from squid.evaluation.record import AucCurve, Cost, Evaluations, Provenance, Result, read_record
@@ -87,7 +88,7 @@ def run_job(job: Job, *, device: Device = "auto", monitor: Monitor | None = None
         if snapshots and job.split == "test"
         else None,
     )
-    (job.folder / RESULT).write_text(result.model_dump_json() + "\n", encoding="utf-8")
+    write_text(job.folder / RESULT, result.model_dump_json() + "\n")
     return result
 
 
@@ -111,7 +112,10 @@ def _provenance(job: Job, run: Run) -> Provenance:
     known = run.environment
     return Provenance(
         command=job.command,
-        **{key: known[key] for key in ("version", "commit", "torch", "device")},
+        version=known.version,
+        commit=known.commit,
+        torch=known.torch,
+        device=known.device,
     )
 
 

@@ -50,7 +50,7 @@ def evaluate_run(
 
 def save_evaluations(run: Run, evaluations: Evaluations) -> None:
     """Keep the record as `metrics.json` in the run folder."""
-    run.save_metrics(evaluations.model_dump(mode="json"))
+    run.save_metrics(evaluations)
 
 
 def read_evaluations(run: Run) -> Evaluations | None:
@@ -127,8 +127,8 @@ def _digit_measures(detector: Detector, splits: Splits) -> tuple[DigitMeasures, 
 
 
 def _refuse_other_data(run: Run, splits: Splits) -> None:
-    trained_on = run.environment.get("data")
-    if trained_on not in (None, splits.fingerprint):
+    trained_on = run.environment.data
+    if trained_on != splits.fingerprint:
         raise DataError(
             f"The data of {run.path} changed since its training (fingerprint {splits.fingerprint}, "
             f"then {trained_on}); restore it or train again."

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from squid.data.pixels import to_unit
+from squid.durable import replacing
 from squid.errors import MissingExtra, SquidError
 from squid.methods.base import Method
 
@@ -81,17 +82,12 @@ def export_onnx(
             f"{type(method).__name__} fits something to each image, which ONNX cannot hold; "
             "use --backend torch."
         )
-    # Under another name until it is checked: `path` itself is always a file that can be used.
-    partial = Path(f"{path}.part")
     graph = _Graph(method, size)
-    try:
+    # Under another name until it is checked: `path` itself is always a file that can be used.
+    with replacing(Path(path)) as partial:
         _write(graph, partial, size)
         examples = _random_images(size) if images is None else images.float().cpu()
-        difference = _check(graph, OnnxBackend(partial), examples)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return difference
+        return _check(graph, OnnxBackend(partial), examples)
 
 
 class _Graph(nn.Module):

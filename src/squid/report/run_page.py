@@ -1,7 +1,6 @@
 """The report of one run."""
 
 from functools import cached_property
-from typing import Any
 
 from squid.config import Device
 from squid.data.image_set import Splits
@@ -13,7 +12,7 @@ from squid.report import examples, figures, memories, tables
 from squid.report.figures.images import heatmap_scales
 from squid.report.page import Html, details, facts, figure, join, note, page, section, tag
 from squid.report.style import Chart
-from squid.run import Run
+from squid.run import Environment, Run
 
 TILES = ("auc", "sensitivity", "specificity")
 """The measures at the top of the page."""
@@ -48,7 +47,8 @@ class RunPage:
             splits = self.given or self.recipe.data.load(self.recipe.method.size)
         except SquidError as error:
             return f"The images could not be read again: {error}"
-        before, now = self.environment.get("data"), splits.fingerprint
+        before = self.environment.data if self.environment else None
+        now = splits.fingerprint
         if before not in (None, now):
             return f"The images changed since the training (fingerprint {now}, then {before})."
         return splits
@@ -79,21 +79,25 @@ class RunPage:
         recipe, known, calibration = self.recipe, self.environment, self.calibration
         splits = self.splits if isinstance(self.splits, Splits) else None
         counts = f"{calibration.count} training images, {calibration.heldout} {calibration.source}"
-        pairs = {
+        pairs: dict[str, object] = {
             "Recipe": recipe.title or None,
             "Method": recipe.method.name,
             "Data": recipe.data.name,
             "Image size": f"{recipe.method.size} x {recipe.method.size} pixels",
             "Seed": recipe.seed,
-            "Data fingerprint": known.get("data"),
             "Calibrated on": counts,
-            "Squid": known.get("version"),
-            "Commit": known.get("commit"),
-            "PyTorch": known.get("torch"),
-            "Python": known.get("python"),
-            "Device": known.get("device"),
         }
-        made = tables.splits_table(known["splits"], splits) if "splits" in known else Html()
+        made = Html()
+        if known is not None:
+            pairs |= {
+                "Data fingerprint": known.data,
+                "Squid": known.version,
+                "Commit": known.commit,
+                "PyTorch": known.torch,
+                "Python": known.python,
+                "Device": known.device,
+            }
+            made = tables.splits_table(known.splits, splits)
         warnings = [note(text) for text in splits.warnings] if splits else []
         whole = details("The whole recipe", tag("pre", recipe.to_toml()))
         return section("What was trained on what", facts(pairs), made, *warnings, whole)
@@ -158,12 +162,12 @@ class RunPage:
         )
 
 
-def _environment(run: Run) -> dict[str, Any]:
-    """A converted run may have none."""
+def _environment(run: Run) -> Environment | None:
+    """None for a run converted from the authors' checkpoints."""
     try:
         return run.environment
     except RunError:
-        return {}
+        return None
 
 
 def evaluate_first(run: Run) -> Html:

@@ -15,6 +15,7 @@ from squid.evaluation.record import Evaluation, TestImages
 from squid.report.figures.images import HEATMAP_NAMES
 from squid.report.memories import MemoryReads, effective_slots
 from squid.report.page import Html, details, join, note, table, tag
+from squid.run import SplitSize
 
 MEASURE_NAMES = dict(zip(MEASURES, (
     "AUC", "Average precision", "Accuracy", "F1", "Sensitivity", "Specificity", "Precision",
@@ -106,11 +107,11 @@ def findings_table(findings: Mapping[str, GroupAuc]) -> Html:
     )
 
 
-def splits_table(recorded: Mapping[str, Mapping[str, int]], splits: Splits | None) -> Html:
+def splits_table(recorded: Mapping[str, SplitSize], splits: Splits | None) -> Html:
     """As recorded in training; patients where the images could be read again."""
     now = splits.table() if splits else []
     patients = {row.split: row.patients for row in now if row.patients is not None}
-    counts = [(name, row["normal"], row["anomalous"]) for name, row in recorded.items()]
+    counts = [(name, row.normal, row.anomalous) for name, row in recorded.items()]
     if not patients:
         return table(("Split", "Normal", "Anomalous"), counts, caption="Images of each split.")
     return table(

@@ -1,0 +1,103 @@
+"""Files are there completely or not at all, and a damaged run folder is refused in one sentence."""
+
+import json
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from squid.detector import Detector
+from squid.durable import replacing, write_text
+from squid.errors import RunError
+
+
+def test_a_file_that_was_not_finished_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "kept.json"
+    write_text(path, "old")
+
+    def fail() -> None:
+        with replacing(path) as partial:
+            partial.write_text("half of the ne")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert path.read_text() == "old"
+    assert [one.name for one in tmp_path.iterdir()] == ["kept.json"]
+
+
+def test_others_may_read_what_is_written(tmp_path: Path) -> None:
+    write_text(tmp_path / "card.md", "text")
+    assert stat.S_IMODE((tmp_path / "card.md").stat().st_mode) == 0o644
+
+
+def test_a_planted_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    for name in ("out.json", "out.json.part"):
+        (tmp_path / name).symlink_to(victim)
+    write_text(tmp_path / "out.json", "new")
+    assert victim.read_text() == "precious"
+    assert (tmp_path / "out.json").read_text() == "new"
+    assert not (tmp_path / "out.json").is_symlink()
+
+
+@pytest.fixture
+def run(tiny_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_run, tmp_path / "run"))
+
+
+def test_every_file_of_a_run_can_be_read_by_others(tiny_run: Path) -> None:
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tiny_run.iterdir()}
+    assert set(modes.values()) == {0o644}, modes
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_refused(run: Path, value: float) -> None:
+    path = run / "model.safetensors"
+    tensors = load_file(path)
+    name = next(key for key, one in tensors.items() if one.is_floating_point())
+    tensors[name].view(-1)[0] = value
+    save_file(tensors, path)
+    with pytest.raises(RunError, match=rf"is damaged: '{name}' holds values that are not finite"):
+        Detector.load(run, device="cpu")
+
+
+def test_torn_weights_are_refused(run: Path) -> None:
+    path = run / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(RunError, match=r"model\.safetensors is damaged"):
+        Detector.load(run, device="cpu")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mean": float("nan")},
+        {"std": -1.0},
+        {"std": float("inf")},
+        {"thresholds": {"0.1": float("nan")}},
+        {"thresholds": {"1.5": 0.0}},
+        {"heldout": -3},
+    ],
+)
+def test_an_impossible_calibration_is_refused(run: Path, change: dict[str, object]) -> None:
+    path = run / "calibration.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(RunError, match=r"calibration\.json is damaged"):
+        Detector.load(run, device="cpu")
+
+
+def test_a_torn_calibration_is_refused(run: Path) -> None:
+    (run / "calibration.json").write_text('{"mean": 0.1, "st')
+    with pytest.raises(RunError, match=r"calibration\.json is damaged"):
+        Detector.load(run, device="cpu")
+
+
+def test_whole_weights_are_taken(run: Path) -> None:
+    assert torch.isfinite(torch.from_numpy(Detector.load(run, device="cpu").score(
+        torch.zeros(2, 48, 48, dtype=torch.uint8).numpy()
+    ))).all()  # fmt: skip
