@@ -65,12 +65,14 @@ class Confounds(Config):
 def confounds(scores: Array, splits: Splits, *, seed: int = 0, resamples: int = 1000) -> Confounds:
     """All of it for the scores (n,) of the test images."""
     images, known = splits.test, acquisition_scores(splits)
+    # Sharpness is known of every image; the other covariates only where the dataset has a column.
     groups = {"sharpness": deciles(-known["minus sharpness"]), **_columns(images)}
     covariates = {
         name: covariate(scores, images.labels, group, seed=seed, resamples=resamples)
         for name, group in groups.items()
         if len(set(group)) > 1
     }
+    # Among healthy images disease cannot be the reason of a correlation.
     healthy = images.labels == 0
     correlations = {
         name: Correlation(
@@ -99,7 +101,9 @@ def covariate(
         anomalous = int(labels[inside].sum())
         normal = int(inside.sum()) - anomalous
         auc = None
+        # A small stratum is listed, but its AUC would be noise in the mean.
         if min(normal, anomalous) >= LEAST:
+            # A seed of its own: resamples of different strata must be independent of each other.
             value, resampled = resampled_auc(
                 scores[inside], labels[inside], seed=seed + place, resamples=resamples
             )
@@ -110,6 +114,7 @@ def covariate(
         strata.append(Stratum(name=name, normal=normal, anomalous=anomalous, auc=auc))
     adjusted = None
     if weights:
+        # The n-th resamples of all strata give the n-th resample of the mean.
         mean = float(np.average(values, weights=weights))
         adjusted = estimate(mean, np.average(samples, axis=0, weights=weights))
     return Covariate(strata=tuple(strata), adjusted=adjusted)
@@ -117,6 +122,7 @@ def covariate(
 
 def deciles(values: Array) -> list[str]:
     """Ten groups of equally many images by rank, `01` the lowest."""
+    # Sorting twice gives ranks; the stable order splits equal values the same way in every run.
     rank = values.argsort(kind="stable").argsort(kind="stable")
     return [f"{1 + int(DECILES * one / len(values)):02d}" for one in rank]
 
@@ -137,6 +143,7 @@ def _age_band(age: str) -> str:
 
 
 def _rank_correlation(first: Array, second: Array) -> float:
+    # A constant has no ranks, and SciPy would return NaN with a warning.
     if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return 0.0
     return float(spearmanr(first, second).statistic)
@@ -153,6 +160,7 @@ def what_it_follows(found: Confounds, auc: float) -> str:
                 f"({100 * one.adjusted.low:.1f} to {100 * one.adjusted.high:.1f})"
             )
     strong = {n: c.healthy for n, c in found.correlations.items() if abs(c.healthy) >= STRONG}
+    # The strongest covariate first, whatever its sign.
     strong = dict(sorted(strong.items(), key=lambda item: -abs(item[1])))
     follows = ", ".join(f"{name} ({value:+.2f})" for name, value in strong.items())
     sentence = f"AUC {100 * auc:.1f} over all test images"

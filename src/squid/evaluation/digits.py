@@ -84,6 +84,7 @@ class Reader:
 
 def train_reader(images: ImageSet, seed: int = 0) -> Reader:
     """A reader trained on healthy images; `Reader.accuracy` measures it on others."""
+    # In a healthy image the place of a cell is its digit, so the labels cost nothing.
     healthy = _unit(images.normals)
     examples = _strokes(healthy)
     chosen = np.random.default_rng(seed).permutation(len(examples))[:_EXAMPLES]
@@ -111,10 +112,12 @@ def measure_digits(
     apply = partial(_apply, prepare=method.prepare, device=device, batch_size=batch_size)
     images = _noisy(_unit(test), noise, seed)
     findings = test.findings or ("",) * len(test)
+    # An image with several kinds of anomalies is in none of the groups of a single kind.
     alone = ["" if "|" in finding else finding for finding in findings]
     scores = apply(method.score, images).numpy()
     grouped = partial(per_group_auc, scores, test.labels, minimum=1, seed=seed)
     heat = {kind: apply(partial(heatmap, method, kind=kind), images) for kind in kinds(method)}
+    # Only a method with a residual heatmap reconstructs images.
     reconstruct = partial(apply, method.reconstruct)
     restored = (
         _restored(reconstruct, test, reader, noise=noise, seed=seed) if "residual" in heat else None
@@ -149,10 +152,12 @@ def faithfulness(
     rng = np.random.default_rng(seed)
     nearer = []
     for place in range(len(DIGITS)):
+        # A roll of the random order pairs each image with another one and none with itself.
         order = torch.from_numpy(rng.permutation(np.flatnonzero(untouched[:, place])))
         own, rival = originals[order, place], originals[order.roll(1), place]
         cell = cells[order, place]
         closer = (cell - own).norm(dim=1) < (cell - rival).norm(dim=1)
+        # A cell that equals its rival can be nearer to neither.
         nearer.append(closer[(own != rival).any(1)].numpy())
     return _share(np.concatenate(nearer))
 
@@ -166,6 +171,7 @@ def _restored(
     seed: int,
 ) -> Restoration:
     clean, untouched = _unit(test), _untouched(test)
+    # The same seed as for the scores: restoration is measured on the images that were scored.
     reconstructed = reconstruct(_noisy(clean, noise, seed))
     blank = reconstruct(_noisy(torch.zeros_like(clean[:1]), noise, seed))
     right = reader.right(reconstructed)
@@ -189,10 +195,12 @@ def _strokes(images: Tensor) -> NDArray[np.float32]:
     """
     cells = split_cells(images).flatten(0, 1)  # (n * 9, 1, h', w')
     cells = _straightened(F.interpolate(cells, (_LEGIBLE, _LEGIBLE), mode="bilinear"))
+    # The gradient by central differences, then its part along each of eight directions.
     across = cells[..., 1:-1, 2:] - cells[..., 1:-1, :-2]
     down = cells[..., 2:, 1:-1] - cells[..., :-2, 1:-1]
     angles = torch.arange(8) * (torch.pi / 4)
     along = across * angles.cos().view(-1, 1, 1) + down * angles.sin().view(-1, 1, 1)
+    # Squares over the length: a gradient counts by its length, shared by the directions near it.
     length = (across**2 + down**2).sqrt().clamp_min(1e-6)
     edges = F.adaptive_avg_pool2d(F.relu(along) ** 2 / length, _LEGIBLE // 4)  # (n * 9, 8, 7, 7)
     return np.asarray(F.normalize(edges.flatten(1), dim=1).numpy())
@@ -201,13 +209,16 @@ def _strokes(images: Tensor) -> NDArray[np.float32]:
 def _straightened(cells: Tensor) -> Tensor:
     """Digits (n, 1, s, s) moved to their centre of mass, and their slant taken out."""
     side = cells.shape[-1]
+    # Coordinates of pixel centres from -1 to 1, as `affine_grid` has them.
     axis = (torch.arange(side) + 0.5) * 2 / side - 1
     mass = cells[:, 0] + 1e-6  # a blank cell stays where it is
     mass = mass / mass.sum((1, 2), keepdim=True)
     x, y = mass.sum(1) @ axis, mass.sum(2) @ axis
+    # The slant is the shear that takes the covariance of rows and columns to zero.
     right, down = axis - x[:, None], axis - y[:, None]  # (n, s)
     shear = torch.einsum("nij,ni,nj->n", mass, down, right)
     slant = (shear / torch.einsum("nij,ni->n", mass, down**2)).clamp(-1, 1)
+    # From the straightened digit back to the given one, as `grid_sample` needs it.
     one, zero = torch.ones_like(x), torch.zeros_like(x)
     affine = torch.stack([one, slant, x, zero, one, y], 1).view(-1, 2, 3)
     grid = F.affine_grid(affine, list(cells.shape), align_corners=False)
@@ -222,6 +233,7 @@ def _apply(
     device: torch.device | str,
     batch_size: int,
 ) -> Tensor:
+    # Images stay on the CPU and go to the device batch by batch, whatever the size of the test set.
     starts = range(0, len(images), batch_size)
     with torch.no_grad():
         parts = (prepare(images[i : i + batch_size].to(device)) for i in starts)

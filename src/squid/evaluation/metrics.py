@@ -94,6 +94,7 @@ def evaluate(
     """Every measure; intervals resample the images within each class and keep the threshold."""
     values, anomalous = _checked(scores, labels)
     value = _placed(threshold, values, anomalous)
+    # Bins are the distinct scores, so a threshold flags whole bins, in every resample alike.
     bins = _Bins.of(values, anomalous)
     flagged = bins.edges >= value
     estimates = _estimates(bins, flagged, seed=seed, resamples=resamples)
@@ -122,6 +123,7 @@ def best_accuracy_threshold(scores: ArrayLike, labels: ArrayLike) -> float:
     """
     values, anomalous = _checked(scores, labels)
     false_alarms, found, thresholds = roc_curve(anomalous, values)
+    # The number of images classified correctly at each threshold of the ROC curve.
     right = found * anomalous.sum() + (1 - false_alarms) * (~anomalous).sum()
     best = thresholds[np.argmax(np.rint(right))]  # counts of images: ties must be exact
     return float(min(best, np.nextafter(values.max(), np.inf)))
@@ -144,6 +146,7 @@ def per_group_auc(
     values, anomalous = _checked(scores, labels)
     if len(groups) != len(values):
         raise DataError(f"{len(groups)} groups do not describe {len(values)} scores.")
+    # An image with several findings is a member of several groups.
     named = [set(group.split("|")) for group in groups]
     result = {}
     for name in sorted(set().union(*named) - {""}):
@@ -151,6 +154,7 @@ def per_group_auc(
         if (count := int(members.sum())) >= max(minimum, 1):
             kept = members | ~anomalous
             bins = _Bins.of(values[kept], members[kept])
+            # Only the AUC is kept, which does not depend on what is flagged.
             flagged = np.ones(bins.edges.shape, dtype=bool)
             estimate = _estimates(bins, flagged, seed=seed, resamples=resamples)["auc"]
             result[name] = GroupAuc(auc=estimate, count=count)
@@ -182,6 +186,7 @@ class _Bins(NamedTuple):
 
     @classmethod
     def of(cls, values: Array, anomalous: NDArray[np.bool_]) -> "_Bins":
+        # Ranks and thresholds depend on the order of scores only.
         edges, index = np.unique(values, return_inverse=True)
         return cls(edges, index[~anomalous], index[anomalous])
 
@@ -191,6 +196,7 @@ class _Bins(NamedTuple):
 
     def resampled(self, rng: np.random.Generator, total: int) -> Iterator[tuple[Array, Array]]:
         """The same, resampled with replacement within each class: (r, u) each, block by block."""
+        # A table has a row per resample and a column per distinct score; blocks bound its memory.
         block = max(1, _BLOCK // len(self.edges))
         for start in range(0, total, block):
             rows = min(block, total - start)
@@ -201,6 +207,7 @@ class _Bins(NamedTuple):
 
     def _count(self, index: NDArray[np.intp]) -> Array:
         rows, width = len(index), len(self.edges)
+        # Each row counts in a range of its own, so that one `bincount` serves all rows.
         flat = index + width * np.arange(rows)[:, None]
         counted = np.bincount(flat.ravel(), minlength=rows * width)
         return counted.reshape(rows, width).astype(np.float64)  # (r, u)
@@ -219,6 +226,7 @@ def _estimates(
         for tables in bins.resampled(np.random.default_rng(seed), resamples)
     ]
     samples = {name: np.concatenate([block[name] for block in blocks]) for name in MEASURES}
+    # The percentile interval: what lies between the outer quantiles of the resamples.
     tails = (0.5 - LEVEL / 2, 0.5 + LEVEL / 2)
     return {
         name: Estimate(value=values[name][0], low=low, high=high)
@@ -230,6 +238,7 @@ def _estimates(
 def _measures(normal: Array, anomalous: Array, flagged: NDArray[np.bool_]) -> dict[str, Array]:
     """All measures of each row of two tables of counts, (r, u) -> (r,) each."""
     negatives, positives = normal.sum(1), anomalous.sum(1)
+    # Every count at the threshold follows from these four.
     false_alarms, found = normal[:, flagged].sum(1), anomalous[:, flagged].sum(1)
     return {
         "auc": _auc(normal, anomalous),
@@ -244,11 +253,13 @@ def _measures(normal: Array, anomalous: Array, flagged: NDArray[np.bool_]) -> di
 
 def _auc(normal: Array, anomalous: Array) -> Array:
     below = np.cumsum(normal, axis=1) - normal / 2  # ties count half
+    # Pairs in which the anomalous image scores higher, as a share of all pairs.
     pairs = np.einsum("ru,ru->r", anomalous, below)
     return np.asarray(pairs / (normal.sum(1) * anomalous.sum(1)))
 
 
 def _average_precision(normal: Array, anomalous: Array) -> Array:
+    # From the highest score down: each distinct score serves as a threshold once.
     found = np.cumsum(anomalous[:, ::-1], axis=1)
     flagged = found + np.cumsum(normal[:, ::-1], axis=1)
     precision = found / np.maximum(flagged, 1)
@@ -266,6 +277,7 @@ def _placed(threshold: Threshold, values: Array, anomalous: NDArray[np.bool_]) -
 
 
 def _checked(scores: ArrayLike, labels: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
+    # Refused here, because ranks of what is not finite or not labelled would pass unnoticed.
     values = np.asarray(scores, dtype=np.float64)
     marks = np.asarray(labels)
     if values.ndim != 1 or values.shape != marks.shape:

@@ -173,6 +173,7 @@ def read_record(kind: type[R], path: Path) -> R:
     except (OSError, UnicodeDecodeError):
         raise DataError(f"{path} cannot be read.") from None
     except ValidationError as error:
+        # pydantic lists every field that fails; the first one is enough to find the mistake.
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "its content"
         raise DataError(f"{path} is no {kind.__name__}: {place} does not fit.") from None

@@ -40,6 +40,7 @@ def select(
     """The selections that snapshots offer. None of them sees a label of the test images, and only
     `best_epoch` sees labels of validation images."""
     validation, test = (np.asarray(snapshots[name], np.float64) for name in ("validation", "test"))
+    # The epoch is chosen by labels of validation images, its threshold by healthy ones alone.
     chosen = pick_snapshot(snapshot_aucs(validation, validation_labels))
     normal = validation_labels == 0
     return {
@@ -60,6 +61,7 @@ def _healthy_threshold(healthy: Array, rate: float) -> float:
 
 def pick_snapshot(aucs: Sequence[float], tolerance: float = TOLERANCE) -> int:
     """The authors' choice: the latest place within `tolerance` of the best AUC up to then."""
+    # Compared with the best so far: the authors choose during training and cannot look ahead.
     best = np.maximum.accumulate(aucs)
     near = np.asarray(aucs) >= best - tolerance - 1e-12  # a difference of exactly it counts
     return int(np.flatnonzero(near)[-1])

@@ -36,6 +36,7 @@ def minus_deviation(train: Pixels, test: Pixels) -> Array:
 
 def minus_sharpness(train: Pixels, test: Pixels) -> Array:
     """Mean squared difference of neighbouring pixels: a blurred image has little."""
+    # Differences along rows and along columns; blur makes both smaller.
     images = _square(test)
     return _scores(-sum((np.diff(images, axis=axis) ** 2).mean((1, 2)) for axis in (1, 2)))
 
@@ -55,6 +56,7 @@ def spectrum_distance(train: Pixels, test: Pixels) -> Array:
 def pca_residual(train: Pixels, test: Pixels) -> Array:
     """Mean squared error of the projection onto the leading components of the training images."""
     components = min(COMPONENTS, len(train) - 1, train.shape[1])
+    # A fixed random state: every benchmark of the same data has the same trivial scores.
     pca = PCA(components, svd_solver="randomized", random_state=0).fit(train)
     return _scores(((test - pca.inverse_transform(pca.transform(test))) ** 2).mean(1))
 
@@ -102,6 +104,7 @@ def rare_view(train: ImageSet, test: ImageSet) -> Array | None:
     known, asked = train.columns.get("view"), test.columns.get("view")
     if known is None or asked is None or len(set(asked)) < 2:
         return None
+    # One is added to each count, so that a view never seen in training has a finite score.
     counts = Counter(known)
     total = len(known) + len(set(known) | set(asked))
     return np.array([-math.log((counts[view] + 1) / total) for view in asked])
@@ -114,6 +117,7 @@ def _radial_log_power(pixels: Pixels) -> Array:
     power = np.abs(np.fft.rfft2(images - images.mean((1, 2), keepdims=True))) ** 2
     frequency = np.hypot(np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side)) * side
     ring = np.rint(frequency).astype(int).ravel()
+    # Corners beyond Nyquist have no full ring, and ring zero is the mean brightness.
     kept = (ring > 0) & (ring <= side // 2)
     sums = np.stack([np.bincount(ring[kept], one.ravel()[kept])[1:] for one in power])
     return np.asarray(np.log(sums / np.bincount(ring[kept])[1:] + 1e-12))
