@@ -2,9 +2,10 @@
 
 import io
 import struct
+import warnings
 from collections.abc import Callable
 from pathlib import Path
-from zlib import crc32
+from zlib import compress, crc32
 
 import numpy as np
 import PIL.Image
@@ -14,6 +15,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from squid.data import container
 from squid.data import image as module
 from squid.data.decode import FILES, read_many
 from squid.data.image import read_image, resize
@@ -92,8 +94,7 @@ def test_signed_tiff_pixels_have_one_bit_less() -> None:
 
 def _with_significant_bits(data: bytes, bits: int) -> bytes:
     """A PNG with the chunk sBIT after its header."""
-    chunk = b"sBIT" + bytes([bits])
-    return data[:33] + struct.pack(">I", 1) + chunk + struct.pack(">I", crc32(chunk)) + data[33:]
+    return data[:33] + _chunk(b"sBIT", bytes([bits])) + data[33:]
 
 
 def test_significant_bits_of_a_png_are_used_whether_or_not_it_scales_them() -> None:
@@ -153,18 +154,75 @@ def test_missing_file_foreign_format_and_dicom_are_refused(tmp_path: Path) -> No
 
 def test_caps_are_checked_before_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     data = encode(RAMP)
-    monkeypatch.setattr(module, "MAX_PIXELS", 47)
-    with pytest.raises(DataError, match="has 8 x 6 pixels, more than 47"):
-        read_image(data)
+    for name, limit in (("MAX_PIXELS", 47), ("MAX_SIDE", 7)):
+        with monkeypatch.context() as patch:
+            patch.setattr(container, name, limit)
+            for kind in ("PNG", "BMP", "TIFF"):
+                with pytest.raises(DataError, match=f"has 8 x 6 pixels, more than {limit}"):
+                    read_image(encode(RAMP, kind))
     monkeypatch.setattr(module, "MAX_BYTES", len(data) - 1)
     with pytest.raises(DataError, match="MiB"):
         read_image(data)
 
 
-def test_decompression_bomb_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decompression_bomb_is_an_error_in_our_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 40)
-    with pytest.raises(DataError, match="decompression bomb"):
+    with pytest.raises(DataError, match="has too many pixels, the limit is 80,000,000"):
         read_image(encode(RAMP))
+
+
+@pytest.mark.parametrize("size", [(1, 80_000_000), (80_000_000, 1), (50_000, 50_000)])
+def test_huge_pictures_are_refused_by_their_header(size: tuple[int, int]) -> None:
+    header = _chunk(b"IHDR", struct.pack(">IIBBBBB", *size, 16, 0, 0, 0, 0))
+    data = container.PNG + header + _chunk(b"IDAT", compress(b"")) + _chunk(b"IEND", b"")
+    with pytest.raises(DataError, match=f"has {size[0]} x {size[1]} pixels, more than"):
+        read_image(data)
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return (
+        struct.pack(">I", len(content)) + kind + content + struct.pack(">I", crc32(kind + content))
+    )
+
+
+def test_wrong_checksums_and_cut_chunks_of_a_png_are_damage() -> None:
+    data = bytearray(encode(RAMP))
+    place = data.index(b"IDAT") + 10
+    data[place] ^= 1
+    with pytest.raises(DataError, match="is damaged: a checksum of the PNG is wrong"):
+        read_image(bytes(data))
+    with pytest.raises(DataError, match="is damaged: it ends within a PNG chunk"):
+        read_image(bytes(data[:place]))
+
+
+def test_what_pillow_warns_about_is_an_error_outside_of_tests_as_well() -> None:
+    data = bytearray(encode(RAMP, "TIFF", description="x" * 20))
+    entry = data.index(struct.pack("<HH", 270, 2))
+    data[entry + 4 : entry + 8] = struct.pack("<I", 10**6)  # a text longer than the file
+    with warnings.catch_warnings():
+        warnings.resetwarnings()
+        container.refuse_damage()
+        with pytest.raises(DataError, match=r"upload is damaged \(.*; save it again"):
+            read_image(bytes(data), "upload")
+
+
+def test_pages_scans_chunks_and_texts_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = PIL.Image.fromarray(RAMP)
+    three = encode(page, "TIFF", save_all=True, append_images=[page, page])
+    assert read_image(three).steps == ("first of 3 pages",)
+    monkeypatch.setattr(container, "MAX_PAGES", 2)
+    with pytest.raises(DataError, match="more than 2 pages"):
+        read_image(three)
+    monkeypatch.setattr(container, "MAX_SCANS", 2)
+    with pytest.raises(DataError, match="JPEG scans, more than 2"):
+        read_image(encode(RAMP, "JPEG", progressive=True))
+    data = encode(RAMP)
+    text = _chunk(b"zTXt", b"Comment\0\0" + compress(bytes(2**21)))
+    with pytest.raises(DataError, match="texts or its colour profile are too large"):
+        read_image(data[:33] + text + data[33:])
+    monkeypatch.setattr(container, "MAX_CHUNKS", 2)
+    with pytest.raises(DataError, match="more than 2 PNG chunks"):
+        read_image(data)
 
 
 SAMPLES = [encode(np.tile(RAMP, (3, 3)), kind) for kind in ("PNG", "JPEG", "TIFF", "BMP")] + [
@@ -178,7 +236,6 @@ SAMPLES = [encode(np.tile(RAMP, (3, 3)), kind) for kind in ("PNG", "JPEG", "TIFF
     keep=st.floats(0.0, 1.0),
     changes=st.lists(st.tuples(st.floats(0.0, 0.999), st.integers(0, 255)), max_size=8),
 )
-@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow tells of corrupt tags
 def test_broken_bytes_give_an_image_or_a_data_error(
     sample: bytes, keep: float, changes: list[tuple[float, int]]
 ) -> None:

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import PIL.ExifTags
@@ -19,7 +20,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from squid.data.levels import Levels, RangeWarning, to_bytes
+from squid.data.container import (
+    MAX_PIXELS,
+    check_bytes,
+    check_size,
+    count_pages,
+    refuse_damage,
+)
+from squid.data.levels import ROWS, Levels, RangeWarning, to_bytes
 from squid.data.meaning import Meaning, is_scaled_up, meaning_of, significant_bits
 from squid.errors import DataError
 
@@ -27,10 +35,8 @@ SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".dcm", 
 """Endings of the files that are taken from a folder of images."""
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
 MAX_BYTES = 256 * 2**20
-MAX_PIXELS = 80_000_000
 
-# Set once for the process: warnings.catch_warnings is not safe in the threads that read files.
-warnings.simplefilter("error", PIL.Image.DecompressionBombWarning)
+refuse_damage()
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ def resize_picture(
     """A Pillow image as `read_resized` reads its file."""
 
     def decode() -> Decoded:
-        _check_size(*picture.size)
+        check_size(*picture.size)
         return _gray_of(picture, bits)
 
     gray, _ = _guard(name, decode)
@@ -95,6 +101,8 @@ def resize_picture(
 
 Gray = PIL.Image.Image | Levels | NDArray[np.float32]
 """A picture of mode L, or what has more than eight bits a pixel: integers or floats in [0, 1]."""
+
+Value = TypeVar("Value", np.uint16, np.float32)
 
 Decoded = tuple[Gray, tuple[str, ...]]
 """An image and what was done to it."""
@@ -122,6 +130,12 @@ def _guard(name: str, decode: Callable[[], Decoded]) -> Decoded:
         return decode()
     except DataError as error:
         raise DataError(f"{name} {error}") from None
+    except (PIL.Image.DecompressionBombWarning, PIL.Image.DecompressionBombError):
+        raise DataError(
+            f"{name} has too many pixels, the limit is {MAX_PIXELS:,}; make it smaller."
+        ) from None
+    except Warning as warning:
+        raise DataError(f"{name} is damaged ({warning}); save it again.") from None
     except Exception as error:  # on broken bytes a decoder may raise anything
         raise DataError(f"{name} is not a readable image ({_reason(error)}).") from error
 
@@ -182,19 +196,13 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _decode(data: bytes, bits: int | None) -> Decoded:
+    check_bytes(data)
     with PIL.Image.open(io.BytesIO(data), formats=FORMATS) as picture:
-        _check_size(*picture.size)
+        check_size(*picture.size)
         picture.decodermaxblock = len(data)  # in one go: between parts, threads wait for each other
-        frames = getattr(picture, "n_frames", 1)
+        frames = count_pages(picture)
         gray, steps = _gray_of(picture, bits, significant_bits(data))
     return gray, (f"first of {frames} pages",) * (frames > 1) + steps
-
-
-def _check_size(width: int, height: int) -> None:
-    if not width * height:
-        raise DataError("has no pixels.")
-    if width * height > MAX_PIXELS:
-        raise DataError(f"has {width} x {height} pixels, more than {MAX_PIXELS:,} in all.")
 
 
 def _gray_of(picture: PIL.Image.Image, bits: int | None, png_bits: int = 0) -> Decoded:
@@ -206,14 +214,14 @@ def _gray_of(picture: PIL.Image.Image, bits: int | None, png_bits: int = 0) -> D
         steps.append("turned as its EXIF orientation says")
         upright = PIL.ImageOps.exif_transpose(picture)
     if upright.mode == "F":
-        values = _unit_range(np.array(upright, dtype=np.float32))
+        values = _unit_range(_to_array(upright, np.float32))
         steps.append("float taken as it is")
         if meaning.inverted:
             values = np.float32(1.0) - values
             steps.append("inverted, since zero is white")
         return values, tuple(steps)
     if upright.mode.startswith("I"):
-        levels = _levels(np.array(upright), bits, meaning, png_bits)
+        levels = _levels(upright, bits, meaning, png_bits)
         steps.append(f"{levels.bits} bit scaled")
         if levels.inverted:
             steps.append("inverted, since zero is white")
@@ -224,13 +232,27 @@ def _gray_of(picture: PIL.Image.Image, bits: int | None, png_bits: int = 0) -> D
     return upright.convert("L"), (*steps, f"gray from {upright.mode}")
 
 
-def _levels(values: np.ndarray, bits: int | None, meaning: Meaning, png_bits: int) -> Levels:
+def _levels(picture: PIL.Image.Image, bits: int | None, meaning: Meaning, png_bits: int) -> Levels:
     """Integers of a file with their significant bits: those asked for, else those declared."""
-    if values.min() < 0 or values.max() > 65535:
-        raise DataError("has more than 16 bits a pixel, or negative ones; save it with 8 or 16.")
-    stored = values.astype(np.uint16)
-    declared = png_bits if png_bits and not is_scaled_up(stored, png_bits) else meaning.bits
-    return Levels(stored, bits or declared, meaning.inverted)
+    if picture.mode == "I":  # 32 bits
+        least, largest = picture.getextrema()
+        if least < 0 or largest > 65535:
+            raise DataError(
+                "has more than 16 bits a pixel, or negative ones; save it with 8 or 16."
+            )
+    values = _to_array(picture, np.uint16)
+    declared = png_bits if png_bits and not is_scaled_up(values, png_bits) else meaning.bits
+    return Levels(values, bits or declared, meaning.inverted)
+
+
+def _to_array(picture: PIL.Image.Image, dtype: type[Value]) -> NDArray[Value]:
+    """(h, w), some rows at a time: Pillow makes two more copies of what it gives NumPy."""
+    width, height = picture.size
+    values = np.empty((height, width), dtype)
+    for start in range(0, height, ROWS):
+        end = min(start + ROWS, height)
+        values[start:end] = np.asarray(picture.crop((0, start, width, end)))
+    return values
 
 
 def _unit_range(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -242,4 +264,6 @@ def _unit_range(values: NDArray[np.float32]) -> NDArray[np.float32]:
 def _reason(error: Exception) -> str:
     if isinstance(error, PIL.UnidentifiedImageError):
         return f"not a {', '.join(FORMATS)} file"
+    if "MAX_TEXT" in str(error):  # Pillow names its own constants
+        return "its texts or its colour profile are too large"
     return str(error) or type(error).__name__

@@ -1,6 +1,5 @@
 """What a file declares about its pixel values: significant bits, and whether zero is white."""
 
-import struct
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,10 +7,10 @@ import PIL.Image
 import PIL.TiffImagePlugin
 from numpy.typing import NDArray
 
+from squid.data.container import PNG, png_chunks
 from squid.data.levels import WORD
 from squid.errors import DataError
 
-PNG = b"\x89PNG\r\n\x1a\n"
 WHITE_IS_ZERO = 0
 SIGNED = 2
 PHOTOMETRIC, BITS_PER_SAMPLE, SAMPLE_FORMAT, LARGEST_SAMPLE = 262, 258, 339, 341
@@ -61,14 +60,12 @@ def _first(value: object) -> int:
 
 def significant_bits(data: bytes) -> int:
     """The bits of gray that a PNG's chunk sBIT declares; 0 without one."""
-    place = len(PNG)
-    while data.startswith(PNG) and place + 8 <= len(data):
-        length, kind = struct.unpack_from(">I4s", data, place)
-        if kind == b"sBIT":
-            return data[place + 8] if length >= 1 and place + 8 < len(data) else 0
-        if kind == b"IDAT":
-            return 0  # sBIT comes before the pixels
-        place += length + 12  # with its length, kind and checksum
+    if data.startswith(PNG):
+        for kind, content in png_chunks(data):
+            if kind == b"sBIT":
+                return content[0] if content else 0
+            if kind == b"IDAT":
+                break  # sBIT comes before the pixels
     return 0
 
 
