@@ -55,6 +55,7 @@ class AeU(ReconstructionMethod):
 
     def _predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and logarithm of the variance of each pixel in [-1, 1], both (b, 1, h, w)."""
+        # In float32: float16 cannot hold the exponential of the largest of these.
         maps = at_least_float32(self.decoder(self.encoder(to_signed(images))))  # (b, 2, h, w)
         mean, log_variance = maps.chunk(2, dim=1)
         return mean, log_variance.clamp(*LOG_VARIANCE)

@@ -99,6 +99,7 @@ def _patch_coordinates(images: Tensor, cut: Cut, size: Tensor) -> Tensor:
     height = size[:, 0] * cos.abs() + size[:, 1] * sin.abs()
     width = size[:, 0] * sin.abs() + size[:, 1] * cos.abs()
     centre = _centre(images, cut.target, torch.stack((height, width), -1))
+    # The inverse rotation takes each pixel of the image back into the patch.
     y, x = (_pixel_centres(images) - rearrange(centre, "b two -> b 1 1 two")).unbind(-1)
     cos, sin = (rearrange(v, "b -> b 1 1") for v in (cos, sin))
     return torch.stack((cos * y - sin * x, sin * y + cos * x), -1)
@@ -109,6 +110,7 @@ def _sample(images: Tensor, local: Tensor, cut: Cut, size: Tensor) -> Tensor:
     height, width = images.shape[-2:]
     centre = _centre(images, cut.source, size)
     y, x = (local + rearrange(centre, "b two -> b 1 1 two")).floor().long().unbind(-1)
+    # Pixels outside the patch are looked up as well and masked afterwards, so shapes stay fixed.
     index = y.clamp(0, height - 1) * width + x.clamp(0, width - 1)  # (b, h, w)
     return images.flatten(1).gather(1, index.flatten(1)).view_as(images)
 
@@ -244,9 +246,11 @@ class CutPaste(Method):
         )
 
     def _loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
+        # All views in one pass, so that batch normalisation sees the classes together.
         views = self.views(batch)
         maps = F.adaptive_avg_pool2d(self.encoder(torch.cat(views)), 1)  # (ways * b, c, 1, 1)
         logits = at_least_float32(self.head(maps).flatten(1))  # (ways * b, ways)
+        # The class of a view is its place in the list: whole, cut-paste, scar.
         kinds = torch.arange(len(views), device=logits.device)
         labels = kinds.repeat_interleave(len(batch.images))
         return {"cross_entropy": F.cross_entropy(logits, labels)}
@@ -269,6 +273,7 @@ class CutPaste(Method):
         return self._patch(height, width, torch.zeros_like(area), draws)
 
     def _scar(self, draws: Tensor) -> Cut:
+        # Scars are given in pixels of a 256-pixel image and scaled to this one.
         config, scale = self.config, self.config.size / 256
         height = _between(config.scar_height, draws[:, 0]) * scale
         width = _between(config.scar_width, draws[:, 1]) * scale
@@ -276,6 +281,7 @@ class CutPaste(Method):
         return self._patch(height, width, _between((-largest, largest), draws[:, 8]), draws)
 
     def _patch(self, height: Tensor, width: Tensor, angle: Tensor, draws: Tensor) -> Cut:
+        # Columns: 0 and 1 the size, 2 to 5 both places, 6 and 7 the jitter, 8 the angle.
         factors = _between((1 - self.config.jitter, 1 + self.config.jitter), draws[:, 6:8])
         return Cut(
             height=height.round().clamp_min(1),
@@ -288,6 +294,7 @@ class CutPaste(Method):
         )
 
     def finalize(self, batches: Iterable[Batch]) -> None:
+        # Ledoit-Wolf, because there may be fewer images than dimensions.
         embeddings = torch.cat([self._embed(batch.images) for batch in batches])  # (n, d)
         self.gaussian.fit(embeddings.mean(0)[None], ledoit_wolf(embeddings)[None])
 

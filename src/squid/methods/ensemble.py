@@ -24,6 +24,7 @@ class Ensemble(Method):
         super().__init__()
         self.members = cast("Sequence[Method]", nn.ModuleList(members))
         self.fits_images = self.members[0].fits_images
+        # What a member needs in training only has the member's path before its name here.
         self.training_only = tuple(
             f"members.{i}.{prefix}"
             for i, member in enumerate(self.members)
@@ -50,9 +51,11 @@ class Ensemble(Method):
     def finalize(self, batches: Iterable[Batch]) -> None:
         for member in self.members:
             member.finalize(PreparedBatches(batches, member))
+        # Members may score on different scales; each is standardised so that all weigh the same.
         scores = torch.cat([self._scores(batch.images) for batch in batches])  # (n, members)
         spread, mean = torch.std_mean(scores, 0, correction=0)
         self.mean.copy_(mean)
+        # A member whose scores are all equal has no spread to divide by.
         self.spread.copy_(torch.where(spread > 0, spread, 1.0))
 
     def score(self, images: Tensor) -> Tensor:

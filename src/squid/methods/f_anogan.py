@@ -166,6 +166,7 @@ class FAnogan(Method):
         return {"wasserstein": distance, "penalty": self.config.penalty * penalty}
 
     def _generator_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
+        # A code of its own: the critic has just learned from the other one.
         fake = self.generator(batch.noise["generator.code"])
         return {"generator": -self.critic(fake).mean()}
 
@@ -204,6 +205,7 @@ def gradient_penalty(
     critic: Callable[[Tensor], Tensor], real: Tensor, fake: Tensor, mix: Tensor
 ) -> Tensor:
     """Mean (||gradient|| - 1)^2 of the critic, at images between real and generated ones."""
+    # The graph is kept: the penalty is itself differentiated for the critic's weights.
     between = torch.lerp(real, fake.to(real.dtype), mix).detach().requires_grad_()
     (gradient,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
     norms = torch.linalg.vector_norm(at_least_float32(gradient), dim=(1, 2, 3))  # (b,)

@@ -67,6 +67,7 @@ class Fusion(Ensemble):
     def __init__(self, config: FusionConfig) -> None:
         from squid.methods import build
 
+        # All parts see the same images, so the size of the whole counts.
         sized = [part.model_copy(update={"size": config.size}) for part in config.parts]
         super().__init__(build(part) for part in sized)
         self.config = config
@@ -76,6 +77,7 @@ class Fusion(Ensemble):
     def finalize(self, batches: Iterable[Batch]) -> None:
         super().finalize(batches)
         for number, member in enumerate(self.members):
+            # One scale for all pixels: a scale per location would hide where maps are bright.
             maps = list(_some_maps(PreparedBatches(batches, member), member))
             if maps:
                 spread, mean = torch.std_mean(torch.cat(maps), correction=0)
@@ -100,6 +102,7 @@ class Fusion(Ensemble):
 
 
 def _some_maps(batches: Iterable[Batch], member: Method) -> Iterable[Tensor]:
+    # Some images are enough for a mean and a spread over pixels, and their maps fit in memory.
     seen = 0
     for batch in batches:
         maps = member.heatmap(batch.images)

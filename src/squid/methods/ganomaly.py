@@ -77,6 +77,7 @@ class Ganomaly(Method):
     # ---------------------------------------------------------------- training
 
     def stages(self) -> tuple[Stage, ...]:
+        # The generator first, as the authors do; both objectives use the same pass.
         networks = (self.encoder, self.decoder, self.second_encoder)
         generator = Objective(
             name="generator",
@@ -123,6 +124,7 @@ class Ganomaly(Method):
         real_logits = self.discriminator(shared["real"])
         fake_logits = self.discriminator(shared["fake"].detach())
         loss = 0.5 * real_or_fake(real_logits, fake_logits)
+        # Kept on the device, so that no step waits for its value; the epoch's end looks at it.
         self.discriminator_loss.copy_(loss.detach())
         return {"discriminator": loss}
 
@@ -147,6 +149,7 @@ class Ganomaly(Method):
 
     def reconstruct(self, images: Tensor) -> Tensor:
         statistics = self.config.score_statistics
+        # Without the second encoder, which only the score needs.
         code = self.encoder(to_signed(images), statistics)
         return to_unit(self.decoder(code, statistics))
 

@@ -140,6 +140,7 @@ class ImplicitField(nn.Module):
         self.again = again
         inputs = code + position
         before = [inputs, *[hidden] * (layers - 1)]
+        # Width of each layer's second input, which one layer only has.
         extra = [inputs if i == again else 0 for i in range(layers)]
         self.layers = nn.ModuleList(
             weight_norm(nn.Linear(a + b, hidden)) for a, b in zip(before, extra, strict=True)
@@ -186,6 +187,7 @@ class If2d(Method):
             outputs=config.classes,
             again=config.again,
         )
+        # Empty until `begin` knows the number of images; scoring fits codes of its own.
         self.codes = nn.Parameter(torch.empty(0, config.latent))
         # The order in which the fit takes pixels: random but fixed, so that scores are repeatable.
         generator = torch.Generator().manual_seed(0)
@@ -271,6 +273,7 @@ class If2d(Method):
 
     @torch.no_grad()
     def _count_step(self) -> None:
+        # A fraction of an epoch per step, counted on the device for the ramp in `_code_loss`.
         self.epoch.add_(self.config.batch_size / len(self.codes))
 
     # ----------------------------------------------------------------- scoring
@@ -294,6 +297,7 @@ class If2d(Method):
 
     def _explain(self, classes: Tensor) -> Tensor:
         """(b, h w) -> (b, h w, k): logits of each pixel under the code that fits the image."""
+        # Images are fitted in groups; each code's gradient is its own, so groups change no score.
         group = max(1, FIT_ROWS // self.config.fit_points)
         return torch.cat([self._logits(self._fit(part)) for part in torch.split(classes, group)])
 
@@ -305,6 +309,7 @@ class If2d(Method):
         chunks = torch.split(self.order, self.config.fit_points)
         with torch.enable_grad():
             for step in range(self.config.fit_steps):
+                # Every pixel in turn, in the fixed order.
                 points = chunks[step % len(chunks)]
                 logits = self.field(codes, self.positions[points][None])
                 misfit = _cross_entropy(logits, classes[:, points]).sum()

@@ -75,6 +75,7 @@ class CodeDecoder(nn.Module):
 
     def __init__(self, config: IgdConfig) -> None:
         super().__init__()
+        # Two of the doublings are outside the residual levels: one before them and one after.
         levels = count_halvings(config.size) - 2
         self.doublings = ResidualDoublings(config.width, levels)
         channels = self.doublings.inputs
@@ -92,6 +93,7 @@ class Critic(nn.Module):
 
     def __init__(self, config: IgdConfig) -> None:
         super().__init__()
+        # Two of the halvings are outside the residual levels: the first and the last convolution.
         levels = count_halvings(config.size) - 2
         self.enter = nn.Conv2d(1, config.width, 5, stride=2, padding=2)
         self.halvings = ResidualHalvings(config.width, levels, "layer")
@@ -171,6 +173,7 @@ class Igd(Method):
         # Entries near zero are pushed away from it, keeping their sign.
         pushed = torch.where(centre < 0, -1.0, 1.0) * self.config.least_centre
         self.centre.copy_(torch.where(centre.abs() < self.config.least_centre, pushed, centre))
+        # The width is measured from the new centre.
         widths = [self._distance(batch).mean().clamp_min(1.0) for batch in codes]
         self.variance.copy_(torch.stack(widths).mean())
 
@@ -197,6 +200,7 @@ class Igd(Method):
     def _critic_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         predicted = self.critic(shared["interpolation"].detach())
         reconstruction = shared["reconstruction"].detach()
+        # A blend of image and reconstruction is no interpolation of codes: its coefficient is zero.
         real = self.critic(torch.lerp(reconstruction, batch.images, self.config.blend))
         interpolation = (predicted - shared["between"].squeeze(1)).square().mean()
         return {"interpolation": interpolation, "real": real.square().mean()}
@@ -233,6 +237,7 @@ class Igd(Method):
 
     def _gaussian_score(self, code: Tensor) -> Tensor:
         """(b,) in [0, 1]: one minus the Gaussian at the code."""
+        # expm1 keeps the digits where the Gaussian is close to one.
         return -torch.expm1(-self._distance(code) / self.variance)
 
     def _distance(self, code: Tensor) -> Tensor:

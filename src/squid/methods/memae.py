@@ -45,6 +45,7 @@ class MemoryAutoEncoder(nn.Module):
         super().__init__()
         self.threshold = threshold
         self.encoder = halvings(channels, kernel=3, slope=0.2)
+        # Small uniform values, as torch initialises a linear layer of that width.
         bound = channels[-1] ** -0.5
         self.slots = nn.Parameter(torch.empty(slots, channels[-1]).uniform_(-bound, bound))
         self.decoder = doublings(channels, kernel=3, slope=0.2)

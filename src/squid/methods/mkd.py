@@ -57,6 +57,7 @@ class Cloner(nn.Module):
         self.blocks = nn.ModuleList()
         inputs = 3
         for i, layers in enumerate(VGG16_WIDTHS[: len(channels)]):
+            # Blocks that are compared need the teacher's channels; the first is not compared.
             last = channels[i] if i else width
             self.blocks.append(_cloner_block(inputs, [width] * (len(layers) - 1), last))
             inputs = last
@@ -130,6 +131,7 @@ class Mkd(Method):
     def _differences(self, images: Tensor, blocks: Sequence[int]) -> tuple[Tensor, Tensor]:
         """(b,), (b,): one minus the cosine of whole maps, and the weighted mean squared distance,
         each summed over blocks."""
+        # Neither network computes blocks beyond the last that is compared.
         depth = max(blocks)
         teacher, cloner = self.teacher(images, depth), self.cloner(images, depth)
         pairs = [(_flat(cloner[block - 1]), _flat(teacher[block - 1])) for block in blocks]
@@ -144,6 +146,7 @@ class Mkd(Method):
         return directions + distances
 
     def heatmap(self, images: Tensor) -> Tensor:
+        # Scoring runs under no_grad; this map is a gradient.
         with torch.enable_grad():
             images = images.detach().requires_grad_()
             (gradient,) = torch.autograd.grad(self.score(images).sum(), images)

@@ -86,6 +86,7 @@ class PrototypeMemory(nn.Module):
     def _nearest(self, cells: Tensor, k: int) -> Tensor:
         """The k most similar items of each cell, nearest first: (c, d) -> (c, k, d)."""
         with torch.autocast(cells.device.type, enabled=False):  # ranking needs the precision
+            # The choice has no gradient; the losses reach the cells through the distances.
             similarity = cells.detach() @ self.items.T  # (c, n)
         return self.items[similarity.topk(k, dim=1).indices]
 
@@ -183,6 +184,7 @@ class Mnad(ReconstructionMethod):
         return self._decode(self._encode(to_signed(images)))
 
     def score(self, images: Tensor) -> Tensor:
+        # Both parts as shares of their range over normal images; others may lie outside [0, 1].
         extent = (self.highest - self.lowest).clamp_min(TINY)
         noise_ratio, distance = ((self._parts(images) - self.lowest) / extent).unbind(1)
         weight = self.config.score_weight
@@ -193,6 +195,7 @@ class Mnad(ReconstructionMethod):
         memory."""
         queries = self._encode(to_signed(images))
         error = (images - to_unit(self._decode(queries))).square().mean((1, 2, 3))
+        # Pixels run from 0 to 1, so the peak of the ratio is one.
         ratio = -10.0 * error.clamp_min(TINY).log10()
         return torch.stack((ratio, self.memory.distance(queries)), dim=1)
 

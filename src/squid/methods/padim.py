@@ -70,6 +70,7 @@ class Padim(Method):
         self.backbone.read_weights()
 
     def finalize(self, batches: Iterable[Batch]) -> None:
+        # Sums instead of features: those of all images would not fit in memory.
         moments = Moments()
         for batch in batches:
             moments.add(self._embed(batch.images)[0])
@@ -82,6 +83,7 @@ class Padim(Method):
         """(b, p, d) features at every location, and the height of their grid."""
         maps = self.backbone(images, max(self.config.blocks))
         chosen = [maps[block - 1] for block in self.config.blocks]
+        # Coarser blocks are repeated up to the grid of the first one.
         grid = chosen[0].shape[-2:]
         joint = torch.cat([F.interpolate(m, grid, mode="nearest") for m in chosen], 1)
         kept = joint.index_select(1, self.kept)  # (b, d, h', w')
@@ -100,4 +102,5 @@ class Padim(Method):
         pixels = self.heatmap(images).flatten(1)  # (b, h w)
         if self.config.image_score == "max":
             return pixels.amax(1)
+        # At least one pixel, for maps of fewer than a hundred.
         return pixels.topk(max(1, pixels.shape[1] // 100)).values.mean(1)

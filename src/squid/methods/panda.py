@@ -82,6 +82,7 @@ class Panda(Method):
         self.config = config
         self.backbone = build_backbone(config.backbone)
         self.register_buffer("centre", torch.zeros(self.backbone.channels[-1]))
+        # Its length is the number of training images, so it stays empty until the end of training.
         self.register_buffer("training_features", torch.empty(0))
 
     # ---------------------------------------------------------------- training

@@ -73,6 +73,7 @@ def shuffle_blocks(images: Tensor, order: Tensor, chosen: Tensor, block: int) ->
     """
     layout = "b 1 (h i) (w j) -> b (h w) (i j)"
     pixels = rearrange(images, layout, i=block, j=block)  # (b, n, i*j)
+    # Sorting uniform numbers gives a random permutation of each block.
     places = rearrange(order, layout, i=block, j=block).argsort(-1)
     mixed = torch.where(chosen[..., None] > 0, pixels.gather(-1, places), pixels)
     back = "b (h w) (i j) -> b 1 (h i) (w j)"
@@ -101,6 +102,7 @@ def fill_box(images: Tensor, box: Tensor, sides: tuple[float, float] = BOX_SIDES
 def _within(length: int, place: Tensor, extent: Tensor) -> Tensor:
     """(b, length): pixels whose centre lies in a stretch that stays within the image."""
     centres = (torch.arange(length, device=place.device) + 0.5) / length
+    # The start leaves room for the whole stretch.
     start = place * (1 - extent)
     return (centres >= start[:, None]) & (centres < (start + extent)[:, None])
 
@@ -185,6 +187,7 @@ class Salad(Method):
 
     def _translators_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         config, images, code, fake = self.config, batch.images, shared["code"], shared["fake"]
+        # The centre follows the codes as a running mean and gets no gradient.
         self._move_centre(code.detach())
         reconstruction = self._generate(code)
         # Image -> code -> image, code -> image -> code, and corrupted image -> whole image.
@@ -211,6 +214,7 @@ class Salad(Method):
         """Each image in one of three ways."""
         images, noise = batch.images, batch.noise
         block = self.config.size // BLOCKS
+        # All three for every image: a choice by `where` needs no synchronisation.
         shuffled = shuffle_blocks(images, noise["order"], noise["chosen"], block)
         bent = bend_intensities(images, noise["bends"])
         boxed = fill_box(images, noise["box"])

@@ -116,6 +116,7 @@ def lesion_masks(noise: Noise, side: int) -> Tensor:
     second = (cos * down - sin * across) / _between(RADIUS, tall)
     depth = 1 - (first.square() + second.square()).sqrt()  # 1 in the centre, 0 on the border
     edge = (depth / _between(EDGE, noise["edge"][..., None, None])).clamp(0, 1)
+    # A smooth step: its slope is zero at both ends, so that the border shows no crease.
     feathered = edge.square() * (3 - 2 * edge)
     # The first ellipse is always there, the others in two and in one of three masks.
     there = torch.arange(ELLIPSES, device=x.device) <= ELLIPSES * noise["number"]  # (b, n)
@@ -155,6 +156,7 @@ def add_opacity(images: Tensor, masks: Tensor, noise: Noise) -> Tensor:
 
 def warp(images: Tensor, masks: Tensor, noise: Noise) -> Tensor:
     """A smooth deformation, which fades out towards the border of the mask."""
+    # A coarse grid, interpolated, bends smoothly; the mask lets it fade out.
     displacement = _enlarged(noise["displacement"], images) * masks  # (b, 2, h, w)
     size = 2 * _per_image(_between(BEND, noise["bend"]))
     grid = coordinates(images.shape[-1], images) + size * displacement.movedim(1, -1)
@@ -178,6 +180,7 @@ def add_lesions(images: Tensor, noise: Noise, tasks: tuple[Task, ...]) -> Tensor
     # every 4n places the first n get a negative number (no task), each of the n tasks gets three.
     place = torch.arange(len(images), device=images.device) % (4 * len(tasks))
     numbers = _per_image((place - len(tasks)) // 3)
+    # Every task is computed for the whole batch and taken where it is due: shapes stay fixed.
     changed = images
     for number, task in enumerate(tasks):
         changed = torch.where(numbers == number, TASKS[task](images, masks, noise), changed)
@@ -225,6 +228,7 @@ class UNet(nn.Module):
         nn.init.constant_(self.out.bias, -3.0)
 
     def forward(self, x: Tensor) -> Tensor:
+        # The deepest map is no skip; the others join the way up in reverse order.
         skips: list[Tensor] = []
         for level in self.down:
             x = level(F.max_pool2d(x, 2) if skips else x)

@@ -46,8 +46,10 @@ def student_memories(config: SquidConfig, channels: tuple[int, ...]) -> list[Mem
 def _student_memory(
     config: SquidConfig, place: Literal["window", "patch"], channels: int, side: int
 ) -> MemoryBlock:
+    # As in the in-painting block, one region for all positions has the slots of all together.
     regions = config.grid**2 if config.space_aware else 1
     slots = config.matrix_slots * config.grid**2 // regions
+    # A token is a window of a patch's map, or that whole map.
     token_side = side // config.grid if place == "window" else side
     width = channels * token_side**2
     kind = MemoryQueue if config.decoder_slots == "queue" else MemoryMatrix

@@ -185,6 +185,7 @@ class SquidConfig(MethodConfig):
             raise ValueError(
                 f"merge_level {self.merge_level} is more than depth; choose at most {self.depth}."
             )
+        # The smallest map with a memory; the others are multiples of it.
         if self.decoder_memory == "window" and 2 * self.side % self.grid and self._memories:
             raise ValueError(
                 f"decoder_memory 'window' cannot cut {2 * self.side}-pixel maps into "

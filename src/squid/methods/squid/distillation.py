@@ -69,7 +69,9 @@ class ScoreDistillation:
 
     def _begin(self, batches: Iterable[Batch]) -> None:
         """Updates the targets a last time and sets both discriminators to the averaged weights."""
+        # The last epoch of the first stage ended after the last `observe`.
         self._update_targets(batches)
+        # The targets are scores of the averaged weights, so learning starts close to them.
         averaged = self.ensemble.discriminator.module.state_dict()
         for discriminator in self.discriminators:
             discriminator.load_state_dict(averaged)

@@ -20,6 +20,7 @@ def distillation(
 ) -> Tensor:
     """Squared distance of the features of all levels; `sum` is per image, `mean` per value of a
     level."""
+    # The detached side is a target only.
     student = [x.detach() for x in student] if learner == "teacher" else student
     teacher = [x.detach() for x in teacher] if learner == "student" else teacher
     levels = zip(student, teacher, strict=True)

@@ -76,6 +76,7 @@ class Squid(Method):
             None if config.inpainting == "none" else inpainting_block(config, channels[-1])
         )
         memories = student_memories(config, channels)
+        # Student and teacher have the same decoder; only the student has memories.
         decoder = partial(
             Decoder,
             channels,
@@ -87,6 +88,7 @@ class Squid(Method):
         self.student = decoder(memories=memories)
         self.teacher = decoder() if config.distillation else None
         self.discriminator = Discriminator(config.size, config.discriminator_width)
+        # The networks of the second stage exist only where there is one.
         distilled = config.target_updates > 0
         self.temporal_ensemble = TemporalEnsemble(self.discriminator) if distilled else None
         self.image_discriminator = zero_head_copy(self.discriminator) if distilled else None
@@ -121,10 +123,12 @@ class Squid(Method):
 
     def stages(self) -> tuple[Stage, ...]:
         config = self.config
+        # Queues are filled at the end of every step, or right after each update of the generator.
         each_step = config.queue_update == "step"
         commit = self._commit if self._queues else None
         second = self._score_distillation()
         shared = config.forwards == "shared"
+        # The discriminator first: the generator then meets its updated weights.
         discriminator = Objective(
             name="discriminator",
             parameters=tuple(self.discriminator.parameters()),
@@ -240,6 +244,7 @@ class Squid(Method):
     def _student_pass(self, batch: Batch, name: str) -> StudentPass:
         """Encoder, in-painting and student, with the random masks that `noise` declares under
         `name`."""
+        # A mask that was not declared is None: that shortcut then has no random part.
         draws = {key: batch.noise[f"{name}.{key}"] for key in self._draws(batch.images.shape[0])}
         bottleneck, skips = self._encode(batch.images, draws.get("keep"))
         masks = [draws.get(f"mask{i + 1}") for i in range(len(self.student.memories))]
@@ -262,6 +267,7 @@ class Squid(Method):
         if self.teacher is None:
             return None
         bottleneck, skips = student.bottleneck, student.skips
+        # The encoder then learns from the student alone.
         if self.config.stop_gradient:
             bottleneck, skips = bottleneck.detach(), [skip.detach() for skip in skips]
         image_and_features: TeacherPass = self.teacher(bottleneck, skips)

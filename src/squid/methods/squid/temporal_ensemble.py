@@ -49,6 +49,7 @@ class TemporalEnsemble(nn.Module):
 
     def update_targets(self, reconstructions: Iterable[Tensor], statistics: Statistics) -> None:
         """Scores the reconstructions of all views of all training images, (b * v, 1, h, w) each."""
+        # On one scale before they are averaged: discriminators of two epochs differ in theirs.
         scores = torch.cat([self._scores(one, statistics) for one in reconstructions])  # (n, v)
         standardised = _standardised(scores, *_mean_and_spread(scores))
         self.targets.copy_(linear_average(self.targets, standardised, self.updates))
@@ -71,6 +72,7 @@ class TemporalEnsemble(nn.Module):
 
 
 def _mean_and_spread(scores: Tensor) -> tuple[Tensor, Tensor]:
+    # The first view is the unmoved image, which is what is scored later.
     spread, mean = torch.std_mean(scores[:, 0], correction=0)
     return mean, torch.where(spread > 0, spread, 1.0)
 
@@ -93,6 +95,7 @@ def views(images: Tensor) -> Tensor:
     """(b, 1, h, w) -> (b * v, 1, h, w): each image as it is, followed by the same image moved right
     and up by a twenty-fifth of its side, with the border repeated."""
     step = max(1, images.shape[-1] // 25)
+    # Padded at the left and below, then cut at the top and right.
     moved = F.pad(images, (step, 0, 0, step), mode="replicate")[..., step:, :-step]
     return torch.stack((images, moved), 1).flatten(0, 1)
 
