@@ -21,7 +21,7 @@ SIZE = 8
 
 
 def black(size: int) -> Resized:
-    return Resized(np.zeros((size, size), np.uint8), "")
+    return Resized(np.zeros((size, size), np.uint8))
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_long_lists_for_a_gpu_are_decoded_by_processes(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def sign(path: Path, size: int, **_: object) -> Resized:
-        return Resized(np.full((size, size), os.getpid() % 251, dtype=np.uint8), "")
+        return Resized(np.full((size, size), os.getpid() % 251, dtype=np.uint8))
 
     monkeypatch.setattr(decode, "read_resized", sign)
     here = os.getpid() % 251
@@ -170,6 +170,21 @@ def test_significant_bits_are_the_callers_to_set(dark: list[Path]) -> None:
     assert pixels.max() > 240
     with pytest.raises(DataError, match=r"dark-0\.png holds the value 65,535, more than 12 bits"):
         read_many(dark, SIZE, bits=12)
+
+
+def test_images_without_a_meaningful_score_carry_the_reason(
+    files: list[Path], tmp_path: Path
+) -> None:
+    wide = np.arange(400, dtype=np.uint16).reshape(20, 20) * 160
+    for name, values in (("fine", wide), ("flat", np.full_like(wide, 60000))):
+        PIL.Image.fromarray(values).save(tmp_path / f"{name}.png")
+    named = [tmp_path / f"{name}.png" for name in ("fine", "flat")]
+    loaded = read_many([*named, files[0]], SIZE)
+    assert loaded.not_applicable == (
+        "",
+        "not applicable: all pixels have one gray value",
+        "not applicable: 10 x 12 pixels, fewer than 16 a side",
+    )
 
 
 def test_no_files_no_chunks() -> None:

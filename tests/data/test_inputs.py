@@ -9,6 +9,7 @@ import PIL.Image
 import pytest
 import torch
 
+from squid.data.applicable import not_applicable
 from squid.data.inputs import read_images
 from squid.data.levels import RangeWarning
 from squid.errors import DataError
@@ -120,3 +121,15 @@ def test_floats_outside_the_unit_range_and_wide_integers_are_refused() -> None:
         read_images(GRAY.astype(np.int16), 8)
     with pytest.raises(DataError, match="divide by"):
         read_images(np.full((8, 8), np.nan), 8)
+
+
+def test_constant_and_tiny_images_in_memory_carry_the_reason() -> None:
+    fine = np.arange(400, dtype=np.uint16).reshape(20, 20) * 160
+    images = [fine, fine / 65535, np.zeros((20, 20)), GRAY, PIL.Image.new("L", (20, 20), 7)]
+    flat, tiny = "all pixels have one gray value", "8 x 8 pixels, fewer than 16 a side"
+    reasons = read_images(images, 8).not_applicable
+    assert [reason.removeprefix("not applicable: ") for reason in reasons] == [
+        *("", "", flat, tiny, flat)
+    ]
+    assert not_applicable(torch.zeros(1, 20, 20)).endswith(flat)
+    assert not_applicable(torch.zeros(1, 9, 20)).startswith("not applicable: 20 x 9 pixels")

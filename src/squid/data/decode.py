@@ -52,6 +52,8 @@ class LoadedImages:
     """Files that could not be read, each with the reason."""
     warnings: tuple[str, ...] = ()
     """What may be wrong with images that were read."""
+    not_applicable: tuple[str, ...] = ()
+    """(n,) why an image has no score, '' where it has; empty for pixels that came ready to use."""
 
 
 def read_many(
@@ -68,16 +70,23 @@ def read_many(
     sources: list[str] = []
     skipped: list[tuple[str, str]] = []
     found: list[str] = []
+    reasons: list[str] = []
     for chunk in stream(paths, size, FILES, on_error=on_error, bits=bits):
         pixels[len(places) : len(places) + len(chunk.places)] = chunk.pixels
         places += chunk.places
         sources += chunk.sources
         skipped += chunk.skipped
         found += chunk.warnings
+        reasons += chunk.not_applicable
         if progress is not None:
             progress(len(places) + len(skipped), len(paths))
     return LoadedImages(
-        pixels[: len(places)], tuple(places), tuple(sources), tuple(skipped), tuple(found)
+        pixels[: len(places)],
+        tuple(places),
+        tuple(sources),
+        tuple(skipped),
+        tuple(found),
+        tuple(reasons),
     )
 
 
@@ -161,12 +170,14 @@ class _Chunk:
         read: list[int] = []
         skipped: list[tuple[str, str]] = []
         found: list[str] = []
+        reasons: list[str] = []
         for i, result in enumerate(chain.from_iterable(task.result() for task in self._tasks)):
             if isinstance(result, Resized):
                 # Assigned by NumPy: torch would start threads on all cores for so little.
                 pixels.numpy()[len(read)] = result.pixels
                 read.append(i)
                 found += [result.warning] * bool(result.warning)
+                reasons.append(result.not_applicable)
             elif on_error == "raise":
                 raise result
             else:
@@ -177,6 +188,7 @@ class _Chunk:
             tuple(str(self._paths[i]) for i in read),
             tuple(skipped),
             tuple(found),
+            tuple(reasons),
         )
 
 

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from squid.data.applicable import not_applicable
 from squid.data.container import (
     MAX_PIXELS,
     check_bytes,
@@ -54,8 +55,10 @@ class Resized:
     """An image as bytes of one size."""
 
     pixels: NDArray[np.uint8]  # (size, size)
-    warning: str
+    warning: str = ""
     """What may be wrong with it; '' where nothing is."""
+    not_applicable: str = ""
+    """Why no score means anything for it; '' where nothing speaks against a score."""
 
 
 def read_image(
@@ -142,11 +145,13 @@ def _guard(name: str, decode: Callable[[], Decoded]) -> Decoded:
 
 def resized(gray: Gray | np.ndarray, size: int, name: str) -> Resized:
     """Bytes of one size, with a warning where they are likely to be too dark."""
+    values = gray.values if isinstance(gray, Levels) else gray
+    warning = range_warning(gray, name) if isinstance(gray, Levels) else ""
     if isinstance(gray, Levels):
-        return Resized(_resize(gray.to_bytes(), size), range_warning(gray, name))
-    if isinstance(gray, np.ndarray):
-        return Resized(_resize(to_bytes(gray), size), "")
-    return Resized(_resize(gray, size), "")
+        gray = gray.to_bytes()
+    elif isinstance(gray, np.ndarray):
+        gray = to_bytes(gray)
+    return Resized(_resize(gray, size), warning, not_applicable(values))
 
 
 def range_warning(levels: Levels, name: str) -> str:
@@ -235,11 +240,9 @@ def _gray_of(picture: PIL.Image.Image, bits: int | None, png_bits: int = 0) -> D
 def _levels(picture: PIL.Image.Image, bits: int | None, meaning: Meaning, png_bits: int) -> Levels:
     """Integers of a file with their significant bits: those asked for, else those declared."""
     if picture.mode == "I":  # 32 bits
-        least, largest = picture.getextrema()
-        if least < 0 or largest > 65535:
-            raise DataError(
-                "has more than 16 bits a pixel, or negative ones; save it with 8 or 16."
-            )
+        extremes = np.array(picture.getextrema())
+        if extremes.min() < 0 or extremes.max() > 65535:
+            raise DataError("has negative pixels or more than 16 bits; save it with 8 or 16.")
     values = _to_array(picture, np.uint16)
     declared = png_bits if png_bits and not is_scaled_up(values, png_bits) else meaning.bits
     return Levels(values, bits or declared, meaning.inverted)

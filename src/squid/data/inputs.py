@@ -5,7 +5,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +42,9 @@ class Opened:
     size: int
     bits: int | None = None
     """Significant bits of 16-bit files; None takes what they declare."""
+    not_applicable: tuple[str, ...] = ()
+    """(n,) for images in memory: why one has no score, '' where it has; empty for pixels (n, 1,
+    size, size) uint8, which are taken as they are."""
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -63,7 +66,13 @@ class Opened:
         for start in range(0, len(self), batch_size):
             places = tuple(range(start, min(start + batch_size, len(self))))
             part = slice(start, start + batch_size)
-            yield LoadedImages(self.content[part], places, self.sources[part], ())
+            yield LoadedImages(
+                self.content[part],
+                places,
+                self.sources[part],
+                (),
+                not_applicable=self.not_applicable[part],
+            )
 
 
 def open_images(images: Images, size: int, *, bits: int | None = None) -> Opened:
@@ -94,7 +103,8 @@ def open_images(images: Images, size: int, *, bits: int | None = None) -> Opened
     if dark:
         warnings.warn(dark[0], RangeWarning, stacklevel=2)
     pixels = np.array([one.pixels for one in read], np.uint8).reshape(-1, 1, size, size)
-    return _in_memory(torch.from_numpy(pixels), size)
+    reasons = tuple(one.not_applicable for one in read)
+    return replace(_in_memory(torch.from_numpy(pixels), size), not_applicable=reasons)
 
 
 def _is_ready(images: Tensor, size: int) -> bool:
@@ -136,7 +146,10 @@ def read_images(
     """Files, folders or images in memory as gray bytes of one size."""
     opened = open_images(images, size, bits=bits)
     if isinstance(opened.content, Tensor):
-        return LoadedImages(opened.content, tuple(range(len(opened))), opened.sources, ())
+        places = tuple(range(len(opened)))
+        return LoadedImages(
+            opened.content, places, opened.sources, (), not_applicable=opened.not_applicable
+        )
     return read_many(opened.content, size, on_error=on_error, progress=progress, bits=bits)
 
 
