@@ -198,7 +198,8 @@ def test_a_missing_folder_is_refused(refused, folder_recipe, tmp_path):
     assert str(tmp_path / "own") in refused("data", folder_recipe)
 
 
-def test_ctrl_c_saves_and_resume_gives_the_same_weights(squid, tiny_recipe, tmp_path):
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_resume_gives_the_same_weights(squid, tiny_recipe, tmp_path, sent):
     """The real command, interrupted by a real signal in the middle of the training."""
     whole, run = tmp_path / "whole", tmp_path / "run"
     changes = ("method.epochs=12", "train.snapshot_every=100", "data.train=80")
@@ -212,7 +213,7 @@ def test_ctrl_c_saves_and_resume_gives_the_same_weights(squid, tiny_recipe, tmp_
         text=True,
     )
     wait_for_history(run, process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert err.strip() == f"Interrupted and saved. Go on with: squid train --resume {run}"
@@ -268,6 +269,32 @@ def test_scores_as_csv_and_table_and_file(squid, run, images, tmp_path):
     assert list(csv.DictReader(file.read_text().splitlines())) == rows
     _, out, _ = squid("score", run, images, "--device", "cpu")
     assert "[bold]0.png" in out
+
+
+def test_a_json_file_holds_json(squid, refused, run, images, tmp_path):
+    file = tmp_path / "scores.json"
+    assert squid("score", run, images, "--out", file, "--device", "cpu")[0] == 0
+    assert len(json.loads(file.read_text())) == 3
+    for words in (
+        ("--out", file, "--format", "csv"),
+        ("--out", tmp_path / "a.csv", "--format", "table"),
+    ):
+        assert "cannot be written as" in refused("score", run, images, *words)
+
+
+def test_a_target_that_cannot_be_written_is_refused_before_scoring(refused, run, images, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "is a folder" in refused("score", run, images, "--out", tmp_path)
+    assert "file" in refused("score", run, images, "--out", tmp_path / "file" / "a.csv")
+    assert "recipe.toml" in refused("explain", run, images, "--out", run / "recipe.toml")
+
+
+def test_a_refused_training_leaves_no_folder(refused, squid, tiny_recipe, tmp_path):
+    words = ("train", tiny_recipe, "--out", tmp_path / "run", "--device", "cpu")
+    large = ("--set", "method.batch_size=99")
+    assert "do not fill one batch of 99" in refused(*words, *large)
+    assert not (tmp_path / "run").exists()
+    assert squid(*words, "--set", "method.epochs=1")[0] == 0
 
 
 def test_a_spreadsheet_runs_no_file_name(squid, run, images, tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ from squid.methods import build
 from squid.methods.base import Method
 from squid.recipe import Recipe, read_recipe
 from squid.run import Run, describe_environment
-from squid.train import Engine, Epoch, Monitor, train
+from squid.train import Engine, Epoch, Monitor, check_batches, train
 from squid.train.loop import State
 
 
@@ -93,7 +93,8 @@ def train_run(
     engine = engine or Engine(precision=recipe.train.precision)
     engine.launch()
     splits = splits or recipe.data.load(recipe.method.size)
-    if not resume:  # only now, so that data that cannot be read leave no folder
+    if not resume:  # only now, so that a training that is refused leaves no folder
+        check_batches(new_method(recipe), len(splits.train), engine.world)
         refusal = engine.from_leader(lambda: _create(out, recipe, overwrite))
         if refusal is not None:
             raise refusal

@@ -5,7 +5,7 @@ mistyped option should wait.
 """
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -52,9 +52,18 @@ def _root(
 
 
 def main() -> None:
-    """A user's mistake is one sentence and exit code 2, never a traceback."""
+    """What a user, a disk or a file can cause is one sentence and exit code 2, never a traceback."""
     try:
         app()
     except SquidError as error:
-        errors.print(f"[red]squid:[/] {escaped(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+        _refuse(str(error))
+    except OSError as error:
+        file = f"{error.filename}: " if error.filename else ""
+        _refuse(f"{file}{error.strerror or error}.")
+    except MemoryError:
+        _refuse("There is not enough memory; use a smaller batch or fewer jobs at a time.")
+
+
+def _refuse(reason: str) -> NoReturn:
+    errors.print(f"[red]squid:[/] {escaped(reason)}", highlight=False, soft_wrap=True)
+    sys.exit(2)

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rich.console import Console
 from rich.table import Table
 
+from squid.durable import replacing
+from squid.errors import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from squid.benchmark import Plan
     from squid.calibration import Calibration
+    from squid.cli.options import Format
     from squid.data.image_set import Splits
     from squid.detector import Prediction
     from squid.evaluation.digits import DigitMeasures
@@ -31,6 +35,25 @@ PREDICTION = ("image", "score", "standardised", "flagged")
 
 def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, default=list) + "\n")
+
+
+def write_json(value: Any, file: TextIO) -> None:
+    file.write(json.dumps(value, indent=2, default=list) + "\n")
+
+
+def check_target(out: Path, asked: "Format | None") -> "Format":
+    """The format in which to write `out`, by its suffix or as asked for; a file that could not be
+    written is refused now, before hours of work."""
+    by_suffix = {".csv": "csv", ".json": "json"}.get(out.suffix.lower())
+    if asked == "table" or (by_suffix and asked and asked != by_suffix):
+        raise ConfigError(f"{out} cannot be written as {asked}; leave --format out or rename it.")
+    if out.is_dir():
+        raise ConfigError(f"{out} is a folder; name a file in it.")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(out.parent / f".{out.name}.try") as trial:
+        trial.touch()
+    (out.parent / f".{out.name}.try").unlink()
+    return asked or by_suffix or "csv"  # type: ignore[return-value]
 
 
 def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -137,6 +160,10 @@ def _percent(value: float | None) -> str:
 
 def _interval(low: float, high: float) -> str:
     return f"{_percent(low)} to {_percent(high)}"
+
+
+def prediction_records(rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(PREDICTION, row, strict=True)) for row in rows]
 
 
 def prediction_rows(predictions: "Sequence[Prediction]") -> list[tuple[Any, ...]]:

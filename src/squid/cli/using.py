@@ -7,6 +7,7 @@ import typer
 
 from squid.cli.options import (
     DeviceOption,
+    Format,
     HeatmapKind,
     ImagePaths,
     OutputFormat,
@@ -15,10 +16,12 @@ from squid.cli.options import (
 )
 from squid.cli.printing import (
     PREDICTION,
+    check_target,
     console,
     errors,
     escaped,
     metric_rows,
+    prediction_records,
     prediction_rows,
     print_csv,
     print_json,
@@ -28,8 +31,10 @@ from squid.cli.printing import (
     show_predictions,
     show_splits,
     write_csv,
+    write_json,
 )
 from squid.config import Backend, Precision, Selection, ThresholdKind
+from squid.durable import replacing
 from squid.errors import RunError
 
 
@@ -117,7 +122,8 @@ def score(
     run: RunFolder,
     images: ImagePaths,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a CSV file instead of printing.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a .csv or .json file instead of printing."),
     ] = None,
     rate: Annotated[
         float | None, typer.Option(metavar="RATE", help="Target false-positive rate of the flag.")
@@ -143,7 +149,10 @@ def score(
     skip_unreadable: Annotated[
         bool, typer.Option("--skip-unreadable", help="Name unreadable images and go on.")
     ] = False,
-    format_: OutputFormat = "table",
+    format_: Annotated[
+        Format | None,
+        typer.Option("--format", help="How to print the result.", show_default="table"),
+    ] = None,
 ) -> None:
     """Score images, the most anomalous first.
 
@@ -152,6 +161,7 @@ def score(
     from squid.cli.progress import FileProgress
     from squid.detector import Detector
 
+    written = None if out is None else check_target(out, format_)
     detector = Detector.load(
         run, device=device, backend=backend, precision=precision, compile=compile_
     )
@@ -166,12 +176,14 @@ def score(
     predictions.sort(key=lambda prediction: -prediction.score)
     rows = prediction_rows(predictions)
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with out.open("w", newline="", encoding="utf-8") as file:
-            write_csv(PREDICTION, rows, file)
+        with replacing(out) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+            if written == "json":
+                write_json(prediction_records(rows), file)
+            else:
+                write_csv(PREDICTION, rows, file)
         errors.print(f"{len(rows)} images scored: {escaped(out)}", soft_wrap=True)
     elif format_ == "json":
-        print_json([dict(zip(PREDICTION, row, strict=True)) for row in rows])
+        print_json(prediction_records(rows))
     elif format_ == "csv":
         print_csv(PREDICTION, rows)
     else:

@@ -12,8 +12,8 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C sets a flag that training checks between steps, so that no step is left half done; a
-    second Ctrl-C stops at once."""
+    """Ctrl-C or SIGTERM (docker stop, a cluster's time limit) sets a flag that training checks between
+    steps, so that no step is left half done; a second one stops at once."""
     interrupted = threading.Event()
     # Python allows signal handlers in the main thread only.
     if threading.current_thread() is not threading.main_thread():
@@ -25,8 +25,9 @@ def interrupts() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         interrupted.set()
 
-    before = signal.signal(signal.SIGINT, interrupt)
+    before = {one: signal.signal(one, interrupt) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield interrupted
     finally:
-        signal.signal(signal.SIGINT, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)

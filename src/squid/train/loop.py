@@ -329,6 +329,13 @@ def _refuse_divergence(now: Epoch) -> None:
             )
 
 
+def check_batches(method: Method, images: int, world: int = 1) -> None:
+    """Refuse a training whose batches its images do not fill, before anything is written."""
+    method.begin(images)
+    for stage in method.stages():
+        _check_batch(stage, images, world)
+
+
 def _check_batch(stage: Stage, images: int, world: int) -> None:
     rest = 0 if stage.drop_last else images % stage.batch_size
     for shared in (stage.batch_size, rest):
