@@ -123,6 +123,24 @@ def test_colour_palette_and_bits_become_gray(mode: str) -> None:
     assert image.steps == (f"gray from {mode}",)
 
 
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "L", "RGB"])
+def test_transparent_pixels_are_refused(mode: str) -> None:
+    picture = PIL.Image.new("RGBA", (5, 4), (255, 255, 255, 0)).convert(mode)
+    options = {} if mode.endswith("A") else {"transparency": picture.getpixel((0, 0))}
+    with pytest.raises(DataError, match="partly transparent; save it without"):
+        read_image(encode(picture, **options))
+
+
+@pytest.mark.parametrize("alpha", [bytes([255] * 256), 7])
+def test_an_opaque_palette_gives_the_same_gray(alpha: bytes | int) -> None:
+    colours = np.random.default_rng(0).integers(0, 256, 768).tolist()
+    picture = PIL.Image.fromarray(RAMP).convert("P")
+    picture.putpalette(colours)
+    assert 7 not in RAMP
+    transparent = read_image(encode(picture, transparency=alpha))
+    assert torch.equal(transparent.pixels, read_image(encode(picture)).pixels)
+
+
 def test_exif_orientation_turns_the_image() -> None:
     exif = PIL.Image.Exif()
     exif[0x0112] = 6  # to be turned by 90 degrees clockwise

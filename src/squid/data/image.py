@@ -232,9 +232,15 @@ def _gray_of(picture: PIL.Image.Image, bits: int | None, png_bits: int = 0) -> D
             steps.append("inverted, since zero is white")
         return levels, tuple(steps)
     upright.load()  # before its file is closed
+    mode = upright.mode
+    if upright.has_transparency_data:
+        upright = upright.convert("RGBA")
+        # What is under a transparent pixel is arbitrary, and so would be its score.
+        if upright.getchannel("A").getextrema() != (255, 255):
+            raise DataError("is partly transparent; save it without an alpha channel.")
     if upright.mode == "L":
         return upright, tuple(steps)
-    return upright.convert("L"), (*steps, f"gray from {upright.mode}")
+    return upright.convert("L"), (*steps, f"gray from {mode}")
 
 
 def _levels(picture: PIL.Image.Image, bits: int | None, meaning: Meaning, png_bits: int) -> Levels:
