@@ -31,6 +31,7 @@ def write_report(
     opened = [Run.open(path) for path in runs]
     made = RunPage(opened[0], device, splits) if len(opened) == 1 else ComparisonPage(opened)
     out = out or _place(opened)
+    # The page comes first: it collects the charts that are saved next to it.
     page = made.page()
     out.parent.mkdir(parents=True, exist_ok=True)
     for chart in made.charts:
@@ -42,5 +43,6 @@ def write_report(
 def _place(runs: Sequence[Run]) -> Path:
     if len(runs) == 1:
         return runs[0].path / "report.html"
+    # Several runs belong to no one of their folders, so the page goes to the folder above all.
     parents = [run.path.resolve().parent for run in runs]
     return Path(os.path.commonpath(parents)) / "comparison.html"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from squid.evaluation.evaluate import read_evaluations
-from squid.evaluation.metrics import LEVEL, MEASURES, Estimate, Metrics
+from squid.evaluation.metrics import LEVEL, MEASURES, Metrics
 from squid.evaluation.record import Evaluations
 from squid.report import tables
 from squid.report.figures import compared_roc_chart, compared_training_chart
@@ -44,6 +44,7 @@ class ComparisonPage:
             for name, run, group in zip(_names(runs), runs, groups, strict=True)
         ]
         self.measured = [entry for entry in self.entries if entry.metrics is not None]
+        # A colour per recipe, in the order of the runs: seeds of one recipe share it.
         order = list(dict.fromkeys(groups))
         self.colours = {group: PALETTE[i % len(PALETTE)] for i, group in enumerate(order)}
         self.charts: list[Chart] = []
@@ -56,10 +57,15 @@ class ComparisonPage:
 
     def _numbers(self) -> Html:
         missing = [evaluate_first(e.run) for e in self.entries if e.metrics is None]
+        # Only evaluated runs have a row; for the others the page says what to run.
         rows = [
-            (e.name, e.group, e.run.recipe.seed, *map(tables.interval, _all(m)))
+            (
+                e.name,
+                e.group,
+                e.run.recipe.seed,
+                *(tables.interval(getattr(e.metrics, name)) for name in MEASURES),
+            )
             for e in self.measured
-            if (m := e.metrics)
         ]
         header = ("Run", "Recipe", "Seed", *tables.MEASURE_NAMES.values())
         caption = (
@@ -70,6 +76,7 @@ class ComparisonPage:
         return section("How well they detect", made, *missing, self._warning(), self._roc())
 
     def _warning(self) -> Html:
+        # Fingerprints of the data: equal ones mean the very same images.
         seen = {e.record.fingerprint for e in self.measured if e.record}
         if len(seen) < 2:
             return Html()
@@ -105,6 +112,7 @@ class ComparisonPage:
             for group, count in counts.items()
             if count > 1
         ]
+        # Without a second seed there is no spread to show.
         if not rows:
             return Html()
         header = ("Recipe", "Seeds", *tables.MEASURE_NAMES.values())
@@ -123,21 +131,19 @@ class ComparisonPage:
         return figure(chart)
 
 
-def _all(metrics: Metrics) -> list[Estimate]:
-    return [getattr(metrics, name) for name in MEASURES]
-
-
 def _names(runs: Sequence[Run]) -> list[str]:
-    """Folder names, or whole paths where those are not told apart by them."""
+    """Folder names, or whole paths where several folders have one name."""
     names = [run.name for run in runs]
     return names if len(set(names)) == len(names) else [str(run.path) for run in runs]
 
 
 def _group_names(runs: Sequence[Run]) -> list[str]:
+    # Recipes are compared without their seed; reversed, so that the first run of each stays.
     keys = [_key(run) for run in runs]
     first = dict(reversed(list(zip(keys, runs, strict=True))))
     plain = {key: run.recipe.title or run.recipe.method.name for key, run in first.items()}
     often = Counter(plain.values())
+    # Different recipes of one title are distinguished by the folder of their first run.
     distinct = {
         key: name if often[name] == 1 else f"{name} ({first[key].name})"
         for key, name in plain.items()

@@ -32,6 +32,7 @@ class Sheet:
 
 def choose(images: TestImages, scores: Array, threshold: float) -> list[Sheet]:
     """The extremes and the worst mistakes; a sheet without images is left out."""
+    # Ascending and stable, so that equal scores come in the same order in every report.
     up = np.argsort(scores, kind="stable")
     flagged, anomalous = scores >= threshold, images.labels == ANOMALOUS
     missed = [int(i) for i in up if anomalous[i] and not flagged[i]]
@@ -55,6 +56,7 @@ def one_of_each(places: Sequence[int], findings: Sequence[str]) -> list[int]:
     for place in places:
         for finding in filter(None, findings[place].split("|")):
             first.setdefault(finding, place)
+    # One image may be the first of several findings; a sheet holds it once.
     kept = list(dict.fromkeys(first.values()))[:_MOST]
     others = [place for place in places if place not in kept]
     return sorted(kept + others[: max(SHOWN - len(kept), 0)], key=places.index)

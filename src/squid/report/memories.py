@@ -39,12 +39,14 @@ class MemoryReads:
 def memory_reads(detector: Detector, pixels: Tensor, *, seed: int = 0) -> list[MemoryReads]:
     """The reads of every memory while the method scores some of these training images. The detector
     must score with torch; nothing in it is changed."""
+    # Some images are enough for shares of reads, and their tokens fit in memory.
     chosen = torch.randperm(len(pixels), generator=torch.Generator().manual_seed(seed))[:_IMAGES]
     tokens: dict[str, list[Tensor]] = {name: [] for name in _memories(detector.method)}
     hooks = [
         memory.register_forward_pre_hook(_keeper(tokens[name]))
         for name, memory in _memories(detector.method).items()
     ]
+    # The tokens are recorded on their way into each memory while the detector scores as usual.
     try:
         detector.score(pixels[chosen])
     finally:
@@ -68,6 +70,7 @@ def _keeper(kept: list[Tensor]) -> Callable[[torch.nn.Module, tuple[Tensor, ...]
 
 def _name(path: str) -> str:
     """`student.memories.0.memory` -> "Student memory 1"."""
+    # A memory of an ensemble's member has the name that it has in a single training.
     if path.startswith("members."):
         _, number, own = path.split(".", 2)
         return f"{_name(own)}, member {int(number) + 1}"
@@ -105,8 +108,10 @@ class Embedded:
 def embed(memory: MemoryReads, *, seed: int = 0) -> Embedded:
     """t-SNE (van der Maaten and Hinton, 2008) of a sample of features and slots together."""
     rng = np.random.default_rng(seed)
+    # Both in one embedding: planes of separate ones have nothing in common.
     features, slots = (_sample(points, rng) for points in (memory.features, memory.slots))
     both = np.concatenate([features, slots])
+    # t-SNE looks at three neighbours for each unit of perplexity, and a point has len - 1.
     perplexity = min(_PERPLEXITY, (len(both) - 1) / 3)
     plane = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(both)
     return Embedded(memory.name, memory.queue, plane[: len(features)], plane[len(features) :])
@@ -136,6 +141,7 @@ def slot_use(memories: Sequence[MemoryReads]) -> Figure:
     figure = canvas(7.6, sum(heights))
     grid = figure.subplots(len(memories), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, memory in zip(grid, memories, strict=True):
+        # Sorted by use, since the order of slots means nothing; masked zeros stay blank.
         ordered = -np.sort(-memory.use, axis=1)  # (r, n)
         read = np.ma.masked_equal(ordered, 0.0)
         image = axes.imshow(read, aspect="auto", cmap="viridis", vmin=0, interpolation="nearest")
@@ -153,6 +159,7 @@ def effective_slots(use: NDArray[np.float64]) -> float:
     """(r, n) -> how many equally read slots would be as diverse: the exponential of the entropy, a
     mean over regions."""
     shares = use / use.sum(1, keepdims=True)
+    # A share of zero adds nothing, as x log x tends to zero.
     entropy = -(shares * np.log(np.where(shares > 0, shares, 1.0))).sum(1)  # (r,)
     return float(np.exp(entropy).mean())
 

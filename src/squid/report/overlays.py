@@ -25,6 +25,7 @@ def write_overlays(
     written: list[Path] = []
     for i, source in enumerate(loaded.sources):
         image = loaded.pixels[i, 0].numpy() / 255.0  # (h, w)
+        # Side by side: input, reconstruction where there is one, and the heatmap over the input.
         parts = [image] if reconstructions is None else [image, reconstructions[i]]
         panels = [np.repeat(_bytes(part)[..., None], 3, -1) for part in parts]
         panels.append(overlay(image, heat[i], scale=scale))
@@ -48,6 +49,7 @@ def _unused(folder: Path, stem: str, taken: Sequence[Path]) -> Path:
 
 def _enlarged(picture: np.ndarray) -> PIL.Image.Image:
     height, width = picture.shape[:2]
+    # Whole factors without smoothing, so that every pixel of the method's input stays a square.
     factor = max(1, SMALLEST // height)
     image = PIL.Image.fromarray(picture)
     return image.resize((width * factor, height * factor), PIL.Image.Resampling.NEAREST)

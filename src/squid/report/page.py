@@ -20,6 +20,7 @@ class Html(str):
 
 def tag(name: str, *children: object, **attributes: object) -> Html:
     """An element; `class_` is the attribute `class`, and attributes that are None are left out."""
+    # `class_` because class is a keyword of Python; HTML's hyphens are underscores here.
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
         for key, value in attributes.items()
@@ -48,6 +49,7 @@ def table(
     """Columns after the first are numbers, unless they hold `words` or there is no digit in them;
     many of them stand closer."""
     rows = list(rows)
+    # Columns decide their alignment: numbers at the right, words at the left.
     kinds = [_kind(column) for column in zip(*rows, strict=True)] or [None] * len(header)
     titles = zip(header, kinds, strict=True)
     head = tag("thead", tag("tr", *(tag("th", t, scope="col", class_=kind) for t, kind in titles)))
@@ -61,8 +63,8 @@ def table(
 def _kind(column: Sequence[object]) -> str | None:
     """`word` where each cell that is not empty has letters and no digit."""
     filled = [text for cell in column if (text := str(cell))]
-    said = (any(map(str.isalpha, text)) and not any(map(str.isdigit, text)) for text in filled)
-    return "word" if filled and all(said) else None
+    worded = (any(map(str.isalpha, text)) and not any(map(str.isdigit, text)) for text in filled)
+    return "word" if filled and all(worded) else None
 
 
 def _row(cells: Sequence[object], kinds: Sequence[str | None]) -> Html:
@@ -86,6 +88,7 @@ def details(summary: str, *children: object) -> Html:
 
 def figure(chart: Chart) -> Html:
     """Inlined for both themes; paper is always light."""
+    # The browser picks the picture of its theme; printing always takes the light one.
     on_dark = "screen and (prefers-color-scheme: dark)"
     source = tag("source", srcset=_inlined(chart.dark), media=on_dark)
     image = tag("img", src=_inlined(chart.light), alt=chart.alt, width=_shown_width(chart.light))
@@ -113,6 +116,7 @@ def _asset(name: str) -> str:
 
 def _shown_width(png: bytes) -> int:
     """100 pixels an inch; the picture holds more for sharp screens."""
+    # A PNG file holds its width in bytes 16 to 19.
     return int.from_bytes(png[16:20], "big") * 100 // DPI
 
 

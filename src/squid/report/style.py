@@ -18,7 +18,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 Theme = Literal["light", "dark"]
 
-# Okabe and Ito's colours, told apart by colour-blind eyes too, and legible on both themes.
+# Okabe and Ito's colours: distinct for colour-blind eyes too, and legible on both themes.
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = (
     "#1f7bbf", "#d9601a", "#0b9e76", "#c46a9b", "#d99a12", "#4aa9dd",
 )  # fmt: skip
@@ -86,6 +86,7 @@ class Chart:
         (folder / f"{self.name}.svg").write_bytes(self._rendered("light", "svg"))
 
     def _rendered(self, theme: Theme, kind: Literal["png", "svg"]) -> bytes:
+        # The figure is made anew for each theme: matplotlib fixes colours when things are added.
         buffer = BytesIO()
         undated = {"Date": None} if kind == "svg" else None  # the same run, the same file
         with styled(theme), warnings.catch_warnings():
@@ -113,6 +114,7 @@ def _colours(ink: dict[str, str]) -> dict[Any, Any]:
 
 def canvas(width: float, height: float) -> Figure:
     """An empty figure in inches, without a window system and without pyplot's global state."""
+    # pyplot would keep every figure of a long-running process in memory.
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     engine = figure.get_layout_engine()
@@ -132,6 +134,7 @@ def panels(count: int, *, columns: int = 2, height: float = 3.0) -> tuple[Figure
 
 def faint() -> str:
     """The colour of what stands back: reference lines, notes."""
+    # Outside `styled` the label's colour is "inherit", which no artist takes.
     label = mpl.rcParams["xtick.labelcolor"]
     return str(mpl.rcParams["xtick.color"] if label == "inherit" else label)
 

@@ -55,6 +55,7 @@ def threshold_note(by_threshold: Mapping[ThresholdKind, Metrics], calibration: C
     """How each threshold was set."""
     healthy, best = (by_threshold[kind].threshold for kind in ("healthy", "best_accuracy"))
     rate = healthy.rate or 0.0
+    # A rate finer than one in the number of healthy images cannot be promised.
     weak = "" if calibration.guaranteed(rate) else " They are too few to hold that rate."
     return note(
         f"Threshold from healthy images: {healthy.value:.4g}, measured on {calibration.heldout} "
@@ -99,6 +100,7 @@ _CORRELATIONS = "Rank correlation of the score with scores that only see how an 
 
 
 def findings_table(findings: Mapping[str, GroupAuc]) -> Html:
+    # Best detected first.
     ordered = sorted(findings.items(), key=lambda item: -item[1].auc.value)
     return table(
         ("Finding", "Images", "AUC"),
@@ -110,6 +112,7 @@ def findings_table(findings: Mapping[str, GroupAuc]) -> Html:
 def splits_table(recorded: Mapping[str, SplitSize], splits: Splits | None) -> Html:
     """As recorded in training; patients where the images could be read again."""
     now = splits.table() if splits else []
+    # Patients are not recorded in training: they are counted in the images, if those are here.
     patients = {row.split: row.patients for row in now if row.patients is not None}
     counts = [(name, row.normal, row.anomalous) for name, row in recorded.items()]
     if not patients:
@@ -162,6 +165,7 @@ def _localisation(measures: Sequence[DigitMeasures]) -> Html:
 def _restoration(measures: Sequence[DigitMeasures]) -> Html:
     if any(m.restoration is None for m in measures):
         return Html()
+    # The shares are only as good as the classifier that reads the cells.
     reader = f"a classifier that is right on {measures[0].reader_accuracy:.1%} of clean cells"
     made = table(
         ("Share of cells", *(_under(m.noise) for m in measures)),

@@ -40,6 +40,7 @@ def roc(curves: Sequence[Curve], thresholds: Mapping[str, float] | None = None) 
     figure = canvas(5.6, 5.0)
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], color=faint(), linewidth=1, linestyle=":")
+    # Matplotlib leaves labels that begin with an underscore out of the legend.
     named: set[str] = set()
     for curve in curves:
         false_alarms, found, _ = roc_curve(curve.labels, curve.scores)
@@ -69,10 +70,12 @@ def score_histogram(
     """Histograms of the scores of both classes, each as a share of its own class."""
     figure = canvas(6.4, 3.6)
     axes = figure.add_subplot()
+    # Edges from both classes together, so that their bars are comparable.
     edges = np.histogram_bin_edges(scores, _BINS).tolist()
     classes = (NORMAL, "normal", NORMAL_COLOUR), (ANOMALOUS, "anomalous", ANOMALOUS_COLOUR)
     for label, name, colour in classes:
         values = scores[labels == label]
+        # Shares instead of counts: classes of different size have the same area.
         weights = np.full(len(values), 1 / max(len(values), 1))
         style: dict[str, Any] = {"weights": weights, "color": colour}
         axes.hist(values, edges, alpha=0.4, label=f"{name} ({len(values)})", **style)

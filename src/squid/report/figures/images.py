@@ -54,10 +54,12 @@ def sheet(
     """
     scales = scales or heatmap_scales(examples)
     columns = min(columns, len(examples))
+    # Examples beyond one row of columns continue in a band below.
     bands = [examples[start : start + columns] for start in range(0, len(examples), columns)]
     rows = len(_pictures(examples[0], scales))
     width, height = _ASIDE + _PICTURE * columns, _ABOVE + _PICTURE * rows
     figure = canvas(width, height * len(bands))
+    # Places are computed by hand, since a layout engine would change the aspect of pictures.
     figure.set_layout_engine("none")
     for place, band in enumerate(bands):
         bottom = 1 - (place + 1) / len(bands)
@@ -77,6 +79,7 @@ def _band(
     """One mosaic, with gaps of nothing between the pictures."""
     without_axes(axes)
     pictures = [_pictures(example, scales) for example in examples]
+    # One picture for the whole band: the gaps are pixels, equally wide everywhere.
     columns = [np.concatenate([_framed(x) for x in column.values()], 0) for column in pictures]
     axes.imshow(np.concatenate(columns, 1), aspect="auto")
     high, wide = (side + _gap(side) for side in examples[0].image.shape)
@@ -86,12 +89,14 @@ def _band(
         )
         _outline(axes, example, place * wide)
     for place, name in enumerate(pictures[0]):
+        # Names of the rows stand left of the first column only.
         middle = place * high + examples[0].image.shape[0] / 2
         axes.text(-0.04 * wide, middle, name, ha="right", va="center", rotation=90, **_SMALL)
 
 
 def _framed(picture: NDArray[Any]) -> NDArray[np.float64]:
     """Gray (h, w) or RGB (h, w, 3) -> RGBA with a gap at the right and below."""
+    # Overlays are bytes in RGB, inputs and reconstructions gray values in [0, 1].
     rgb = np.repeat(picture[..., None], 3, -1) if picture.ndim == 2 else picture / 255.0
     opaque = np.concatenate([rgb.clip(0, 1), np.ones((*rgb.shape[:2], 1))], -1)
     return np.pad(opaque, [(0, _gap(side)) for side in rgb.shape[:2]] + [(0, 0)])
@@ -125,6 +130,7 @@ def _pictures(
 def _outline(axes: Axes, example: Example, left: float) -> None:
     if example.cells is None:
         return
+    # Pixel centres have whole coordinates: a cell begins half a pixel before its first one.
     count = math.isqrt(len(example.cells))
     height, width = (side / count for side in example.image.shape)
     for place in np.flatnonzero(example.cells):

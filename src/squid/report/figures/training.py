@@ -41,6 +41,7 @@ def training_curves(history: History) -> Figure:
 
 def compared_training(histories: Mapping[str, History], colours: Mapping[str, str]) -> Figure:
     """One panel per loss, a line per run that has it; the colours tell recipes apart."""
+    # Losses in the order of the first run that has them, since methods differ in theirs.
     columns = list(
         dict.fromkeys(c for history in histories.values() for c in loss_columns(history))
     )
@@ -84,6 +85,7 @@ def _series(history: History, column: str) -> tuple[Array, Array]:
 
 
 def _line(axes: Axes, epochs: Array, values: Array, **style: Any) -> None:
+    # A line of a few points is hard to see, and one point is no line at all.
     marker = "o" if np.isfinite(values).sum() < 10 else ""
     axes.plot(epochs, values, marker=marker, markersize=4, **style)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
@@ -91,6 +93,7 @@ def _line(axes: Axes, epochs: Array, values: Array, **style: Any) -> None:
 
 def _log_scale(axes: Axes) -> None:
     """Symmetric where a loss may be negative, as a critic's is."""
+    # The scale depends on all lines of the panel; gaps between stages do not count.
     values = np.concatenate([np.asarray(line.get_ydata()) for line in axes.lines] or [np.ones(1)])
     values = values[np.isfinite(values)]
     if (values > 0).all():
