@@ -26,7 +26,8 @@ def gradients(step):
 
 
 def pair(decay):
-    config = OptimizerConfig(lr=0.01, betas=(0.5, 0.9), weight_decay=decay)
+    # With so large an eps, updates show whether it is added before or after the bias correction.
+    config = OptimizerConfig(lr=0.01, betas=(0.5, 0.9), eps=0.1, weight_decay=decay)
     ours, theirs = weights(), weights()
     fused_adam = build_optimizer(config, ours, capturable=False, fused_adam=True)
     plain = build_optimizer(config, theirs, capturable=False)

@@ -237,6 +237,29 @@ def test_snapshots_of_members_are_of_the_one_in_training(make, trained, watcher)
     assert all(a is b for a, b in zip(watcher.shown, [first, first, second, second], strict=True))
 
 
+def test_the_generator_is_updated_from_the_first_step_on(make, trained):
+    method, steps = make(epochs=2, generator_every=2), [0]
+    stages, updated = method.stages, []
+
+    def counted():
+        (stage,) = stages()
+        discriminator, generator = stage.objectives
+
+        def after():
+            updated.append(steps[0])
+
+        def after_step():
+            stage.after()
+            steps[0] += 1
+
+        generator = replace(generator, after=after)
+        return (replace(stage, objectives=(discriminator, generator), after=after_step),)
+
+    method.stages = counted
+    trained(method)
+    assert updated == [0, 2, 3, 5], "every second of three steps, anew in each epoch"
+
+
 def test_the_first_epoch_has_the_first_rate(make, trained, watcher):
     halved = {"lr": 8e-4, "schedule": "halving", "period": 1}
     trained(make(generator=halved), monitor=watcher, save_minutes=0.0)
