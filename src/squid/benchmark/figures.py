@@ -65,6 +65,7 @@ def plot_auc_curves(rows: Mapping[str, Sequence[Result]]) -> Figure:
         for result in results:
             _plot_auc_curve(panel, result)
         panel.set(title=fill(title, TITLE_LETTERS), xlabel="Epoch", ylabel="AUC, %")
+        # One scale for all rows, so that their steadiness can be compared by eye.
         panel.sharey(axes[0])
     # Seeds share their colours, so the legend names one line of each kind.
     kinds = {label: line for line, label in zip(*axes[0].get_legend_handles_labels(), strict=True)}
@@ -80,6 +81,7 @@ def _plot_auc_curve(axes: Axes, result: Result) -> None:
     )
     axes.plot(epochs, 100 * alone, color=faint(), linewidth=0.7, alpha=0.6, label="one epoch")
     axes.plot(epochs, 100 * mean, color=BLUE, linewidth=1.4, label="mean up to there")
+    # A little right of the last epoch, where it covers none of the lines.
     end, final = 1.03 * epochs[-1], 100 * result["final"].auc
     axes.plot(end, final, "o", color=VERMILION, markersize=4, label="end of training")
 
@@ -107,6 +109,7 @@ def digit_sheet(jobs: Sequence[Job], *, device: Device = "auto") -> Chart | None
     splits = recipe.data.load(recipe.method.size)
     shown = pick_images(splits.test)
     reader = train_reader(splits.train)
+    # Methods that reconstruct nothing have no column.
     made = [_reconstructions(job, shown, reader, device) for job in done]
     columns = [one for one in made if one is not None]
     if not columns:
@@ -125,6 +128,7 @@ def digit_sheet(jobs: Sequence[Job], *, device: Device = "auto") -> Chart | None
 def _first_runs(jobs: Sequence[Job]) -> list[Job]:
     """In the paper's order; runs of another image size cannot stand on the same sheet."""
     found: dict[str, Job] = {}
+    # Jobs come in the order of seeds, so the first finished one of a row is kept.
     for row in SHEET_ROWS:
         for job in jobs:
             if job.row == row and row not in found and read_result(job.folder) is not None:
@@ -138,10 +142,12 @@ def pick_images(test: ImageSet) -> ImageSet:
     assert test.cells is not None
     chosen = []
     for kind in range(1, len(CONDITIONS)):
+        # Few other anomalies first, then many of this kind; images without it come last.
         others = ((test.cells != 0) & (test.cells != kind)).sum(1)
         count = (test.cells == kind).sum(1)
         rank = np.where(count > 0, 10 * others - count, 1000)
         chosen.append(int(rank.argmin()))
+    # Two kinds may choose the same image, which the sheet shows once.
     healthy = np.flatnonzero(~test.cells.any(1))[:1]
     return test.select([*dict.fromkeys(chosen), *healthy.tolist()])
 
@@ -156,6 +162,7 @@ def _reconstructions(
         return None
     digits = result["final"].digits
     restoration = digits[0].restoration if digits else None
+    # Read here cell by cell; the share over all test images is in the result already.
     right = reader.right(torch.from_numpy(pictures)[:, None])
     restored = restoration.anomalous if restoration else None
     return Reconstructions(job.title, pictures.astype(np.float64), right, restored)
@@ -185,6 +192,7 @@ def _reconstruction(
     share = "-" if method.restored is None else f"{method.restored:.0%}"
     title = f"{method.title}\nrestored {share}" if row == 0 else ""
     _picture(axes, method.pictures[row], title, None, row)
+    # A healthy image has nothing to restore: there it counts how many digits were kept.
     kept = anomalous if anomalous.any() else ~anomalous
     word = "restored" if anomalous.any() else "kept"
     right = int(method.right[row][kept].sum())

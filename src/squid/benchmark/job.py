@@ -23,7 +23,7 @@ from squid.evaluation.selection import (
     snapshot_aucs,
 )
 from squid.methods import build
-from squid.methods.base import Method, MethodConfig, Stage
+from squid.methods.base import Method, MethodConfig
 from squid.recipe import Recipe
 from squid.run import Run
 from squid.train import Engine, Monitor
@@ -46,6 +46,7 @@ def read_result(folder: Path) -> Result | None:
 def finished(job: Job) -> bool:
     """Whether the job has its result; the result of another recipe is refused."""
     result = read_result(job.folder)
+    # A folder may be left over from an earlier version of the benchmark file.
     if result is not None and (
         result.recipe != job.recipe or result.evaluations.split != job.split
     ):
@@ -61,7 +62,9 @@ def run_job(job: Job, *, device: Device = "auto", monitor: Monitor | None = None
     began = time.monotonic()
     run = Run(job.folder)
     splits = job.recipe.data.load(job.recipe.method.size)
+    # Seconds of earlier calls: an interrupted training counts with all its parts.
     spent = sum(float(row["seconds"]) for row in run.history)
+    # Trained already: only the evaluation was interrupted, or its result removed.
     if run.finished:
         detector = Detector.load(job.folder, device=device, backend="torch")
     else:
@@ -74,6 +77,7 @@ def run_job(job: Job, *, device: Device = "auto", monitor: Monitor | None = None
         spent = time.monotonic() - began + (spent if resume else 0.0)
     snapshots = run.snapshots
     evaluations = evaluate_detector(detector, splits, snapshots=snapshots, split=job.split)
+    # The run folder's own record is that of the test images.
     if job.split == "test":
         save_evaluations(run, evaluations)
     result = Result(
@@ -141,18 +145,18 @@ def _cost(
 
 def planned_steps(config: MethodConfig, images: int) -> int:
     """Training steps of all stages; none for a method fitted in closed form."""
-    return sum(_steps(stage, images) for stage in build(config).stages())
+    return sum(
+        stage.steps or stage.epochs_over(images) * stage.steps_per_epoch(images)
+        for stage in build(config).stages()
+    )
 
 
 def published_steps(config: MethodConfig, images: int) -> int:
     """The same at the schedule of the method's defaults."""
     fields = type(config).model_fields
+    # Only the schedule: the data and the size stay those of the job.
     defaults = {name: fields[name].default for name in SCHEDULE if name in fields}
     return planned_steps(config.model_copy(update=defaults), images)
-
-
-def _steps(stage: Stage, images: int) -> int:
-    return stage.steps or stage.epochs_over(images) * stage.steps_per_epoch(images)
 
 
 def parameters(method: Method) -> int:
@@ -166,6 +170,7 @@ def parameters(method: Method) -> int:
 
 def backbone(config: MethodConfig) -> str | None:
     """The network that gives the features, and whether it is pretrained."""
+    # Only some methods have a backbone in their settings.
     settings: Any = getattr(config, "backbone", None)
     if settings is None:
         return None
@@ -190,6 +195,7 @@ def _run_bytes(folder: Path) -> int:
 def _peak_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    # macOS counts bytes, Linux kibibytes.
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -199,6 +205,7 @@ def _peak_bytes(device: torch.device) -> int:
 
 def _auc_curve(snapshots: Snapshots, splits: Splits, config: MethodConfig) -> AucCurve:
     epochs, labels = snapshots["epochs"].tolist(), splits.test.labels
+    # How steady single snapshots are, and how steady their running mean is.
     alone = snapshot_aucs(snapshots["test"], labels)  # type: ignore[arg-type]
     together = snapshot_aucs(running_means(snapshots["test"]), labels)  # type: ignore[arg-type]
     late_range: dict[Selection, float | None] = {

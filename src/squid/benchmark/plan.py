@@ -100,6 +100,7 @@ def plan_benchmark(
 ) -> Plan:
     """The jobs of a benchmark file; `sections` and `rows` choose some by name."""
     benchmark = parse(Benchmark, read_toml(path), str(path))
+    # One recipe per row, parsed once: its seeds differ in nothing else.
     recipes = {
         (name, row): _recipe(benchmark, name, row, settings, path)
         for name in _chosen(sections, benchmark.sections, "section")
@@ -108,14 +109,16 @@ def plan_benchmark(
     if not recipes:
         raise ConfigError(f"No section of {path} has the row {', '.join(rows)}.")
     span = range(first_seed, first_seed + (seeds or benchmark.seeds))
-    base = ["squid", "benchmark", str(path), *_set_options(settings)]
+    # The command repeats what was asked for, so that it makes this very job.
+    base = ["squid", "benchmark", str(path)]
+    base += [word for setting in settings for word in ("--set", setting)]
     base += [] if split == "test" else ["--split", split]
     jobs = [
         Job(
             section=section,
             row=row,
             title=_title(benchmark, section, row),
-            recipe=_seeded(recipe, seed),
+            recipe=recipe.model_copy(update={"seed": seed}),
             folder=out / section / row / f"seed-{seed}",
             split=split,
             command=shlex.join([*base, "--sections", section, "--rows", row, *_seed_options(seed)]),
@@ -127,6 +130,7 @@ def plan_benchmark(
 
 
 def _title(benchmark: Benchmark, section: str, row: str) -> str:
+    # The nearest title wins: the section's, the row's, the method's.
     change = benchmark.sections[section].change.get(row, Row())
     own = benchmark.rows.get(row, Row())
     method = METHODS.get(row)
@@ -138,11 +142,13 @@ def _recipe(
 ) -> Recipe:
     section = benchmark.sections[name]
     own, change = benchmark.rows.get(row, Row()), section.change.get(row, Row())
+    # A recipe that a section's change names takes the place of the row's own.
     own_recipe = own.recipe or benchmark.recipe
     named = (None if change.recipe else own_recipe, change.recipe)
-    files = [_tables(recipe, path) for recipe in named]
+    files = [{} if recipe is None else read_toml(path.parent / recipe) for recipe in named]
     layers = [{"method": {} if own_recipe else {"name": row}, "train": benchmark.train}]
     layers += [files[0], vars(own), vars(section), files[1], vars(change)]  # later ones win
+    # Other tables come whole from the recipe files; `method` and `train` are joined key by key.
     values = {
         **files[0],
         **files[1],
@@ -155,10 +161,6 @@ def _recipe(
 
 def _joined(layers: Sequence[Mapping[str, Any]], table: str) -> dict[str, Any]:
     return {key: value for layer in layers for key, value in layer.get(table, {}).items()}
-
-
-def _tables(recipe: str | None, path: Path) -> dict[str, Any]:
-    return {} if recipe is None else read_toml(path.parent / recipe)
 
 
 def _rows(benchmark: Benchmark, section: str, rows: Sequence[str]) -> Iterator[str]:
@@ -174,14 +176,6 @@ def _chosen(wanted: Sequence[str], known: Mapping[str, Any], what: str) -> Seque
         if word not in known:
             raise ConfigError(f"There is no {what} '{word}'; {nearest(word, known)}")
     return wanted or list(known)
-
-
-def _seeded(recipe: Recipe, seed: int) -> Recipe:
-    return recipe.model_copy(update={"seed": seed})
-
-
-def _set_options(settings: Sequence[str]) -> list[str]:
-    return [word for setting in settings for word in ("--set", setting)]
 
 
 def _seed_options(seed: int) -> list[str]:

@@ -64,12 +64,14 @@ def run_plan(
 ) -> list[JobState]:
     """Run every job that has no result yet; what failed before is tried again."""
     states = [JobState(job) for job in plan.jobs]
+    # Results of earlier calls count, so that an interrupted benchmark goes on.
     for state in states:
         if finished(state.job):
             state.done()
     waiting = deque(state for state in states if state.status == "waiting")
     running: list[JobState] = []
     try:
+        # Filled up to `parallel`, then looked at several times a second.
         while waiting or running:
             while waiting and len(running) < parallel:
                 running.append(
@@ -80,6 +82,7 @@ def run_plan(
                 watch(states)
             time.sleep(POLL_SECONDS)
     finally:
+        # Also when the user interrupts: no job may outlive this call.
         _interrupt(running)
     return states
 
@@ -88,8 +91,10 @@ def _start(state: JobState, device: Device, *, threads: int) -> JobState:
     """In a process of its own, with its share of the cores unless the user says otherwise."""
     folder = state.job.folder
     folder.mkdir(parents=True, exist_ok=True)
+    # The failure of an earlier trial is past once the job is tried again.
     (folder / FAILURE).unlink(missing_ok=True)
     with (folder / LOG).open("w") as log, (folder / ERRORS).open("w") as errors:
+        # A session of its own: an interrupt from the keyboard reaches this process only.
         process = subprocess.Popen(
             [sys.executable, "-m", "squid.benchmark.worker"],
             stdin=subprocess.PIPE, stdout=log, stderr=errors, text=True, start_new_session=True,
@@ -118,6 +123,7 @@ def _ended(state: JobState) -> bool:
 
 def _record_failure(job: Job, code: int) -> None:
     lines = (job.folder / ERRORS).read_text(encoding="utf-8", errors="replace").splitlines()
+    # The end of the error output holds the exception; a killed process leaves none.
     error = "\n".join(lines[-_LAST_LINES:]) or f"The process ended with {code}."
     failure = {"job": job.name, "command": job.command, "exit": code, "error": error}
     (job.folder / FAILURE).write_text(json.dumps(failure, indent=2) + "\n", encoding="utf-8")
@@ -134,6 +140,7 @@ def _interrupt(running: Sequence[JobState]) -> None:
     for state in running:
         if state.process is not None:
             state.process.send_signal(signal.SIGINT)
+    # All are waited for after all were asked, so that they save at the same time.
     for state in running:
         if state.process is not None:
             state.process.wait()

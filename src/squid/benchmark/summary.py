@@ -76,6 +76,7 @@ class Line:
         """AUC adjusted for the view where it is known, else for sharpness; None where a result was
         made before that was measured."""
         found = [adjusted_auc(one) for one in self.evaluations]
+        # All seeds or none: a mean over some of them would not compare with the other columns.
         known = [value for value in found if value is not None]
         return _percent(known) if len(known) == len(found) else None
 
@@ -142,6 +143,7 @@ def adjusted_auc(evaluation: Evaluation) -> float | None:
     if evaluation.confounds is None:
         return None
     covariates = evaluation.confounds.covariates
+    # Without differing views, sharpness is the covariate that every image has.
     covariate = covariates.get("view") or covariates.get("sharpness")
     return covariate.adjusted.value if covariate and covariate.adjusted else None
 
@@ -157,6 +159,7 @@ def summarise_results(results: Sequence[Result], only: Selection | None = None) 
     does not have it."""
     groups: dict[tuple[str, str, Selection], list[Result]] = {}
     for result in results:
+        # Rows without snapshots have one selection, which stands for them in every table.
         offered = result.evaluations.by_selection
         wanted = only if only is not None and only in offered else "final"
         for selection in offered if only is None else [wanted]:
@@ -168,6 +171,7 @@ def published(data: str, row: str) -> dict[str, Spread]:
     """The paper's numbers of a row on a dataset; a row may name the one whose numbers it has."""
     rows = _published().get(data, {})
     known = rows.get(row, {})
+    # A string refers to another row of the paper.
     known = rows[known] if isinstance(known, str) else known
     return {name: Spread(*values) for name, values in known.items()}
 
@@ -236,6 +240,7 @@ def read_results(paths: Iterable[Path]) -> tuple[list[Result], list[TrivialLine]
             trivial |= {(one.section, one.name): one for one in lines}
         else:
             results.append(read_record(Result, path))
+    # Rows that are no method by name follow after all methods.
     order = {name: place for place, name in enumerate(METHODS)}
     results.sort(key=lambda r: (r.section, order.get(r.row, len(order)), r.row, r.seed))
     if not results:

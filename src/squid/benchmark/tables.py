@@ -107,6 +107,7 @@ class BenchmarkTable:
             lines, trivial = self._of(name)
             detected, spent = detection(lines, trivial), cost(lines)
             tables = table(*detected, caption=caption(lines)), table(*spent, caption=COST)
+            # Rows without snapshots have no curves.
             curves = [figure(self.auc_curves[name])] if name in self.auc_curves else []
             parts.append(section(name, *tables, *curves))
         parts += [section("Reconstructions", figure(chart)) for chart in self.charts]
@@ -128,6 +129,7 @@ def detection(lines: Sequence[Line], trivial: Sequence[TrivialLine]) -> Table:
     columns: dict[str, Column] = {**_IDENTITY}
     if any(line.adjusted for line in lines):
         columns["AUC, adjusted"] = lambda line: _or_dash(line.adjusted)
+    # Trivial scores fill the measures only, so it counts where those begin.
     before = len(columns)
     for name in SHOWN:
         columns[MEASURE_TITLES[name]] = _ours(name)
@@ -140,6 +142,7 @@ def detection(lines: Sequence[Line], trivial: Sequence[TrivialLine]) -> Table:
         columns["Restored"] = lambda line: _or_dash(line.restored)
     header, rows = _filled(columns, lines)
     for one in trivial:
+        # The paper has no number for a trivial score: its column stays empty.
         measures = [text for name in SHOWN for text in (f"{one.measures[name]:.1f}", "")]
         start = (f"trivial: {one.name}", *[""] * (before - 1), *measures)
         rows.append(start + ("",) * (len(header) - len(start)))
@@ -165,8 +168,8 @@ def caption(lines: Sequence[Line]) -> str:
         f"({', '.join(map(str, seeds))}). Accuracy and F1 are at the threshold of best accuracy on "
         "the test images themselves (as in the paper, optimistic); false alarms and found at the "
         f"threshold for {lines[0].rate:.0%} false alarms on held-out healthy images. Selection "
-        "says which epochs give the scores and whether labels chose them. Adjusted: the mean of the "
-        "AUCs within views where those differ, else within deciles of sharpness, weighted by "
+        "says which epochs give the scores and whether labels chose them. Adjusted: the mean of "
+        "the AUCs within views where those differ, else within deciles of sharpness, weighted by "
         "anomalous images: what is left when that covariate cannot help. Trivial scores are of "
         f"the same images. Device: {', '.join(devices)}; commit {', '.join(commits)}."
     )
