@@ -22,7 +22,7 @@ def resize_array(
     images: NDArray[np.generic] | Tensor, size: int, name: str, *, bits: int | None = None
 ) -> list[Resized]:
     """Gray (h, w), (n, h, w), (n, 1, h, w) or (n, h, w, 1), or colour (h, w, c) or (n, h, w, c)
-    with c = 3 or 4 -> n images.
+    with c = 3 or 4 -> n images. So (3, h, w) is three gray images: colour comes last.
 
     Values are uint8, uint16 with `bits` significant ones (all 16 if left out), or float in [0, 1].
     """
@@ -45,11 +45,6 @@ def resize_array(
 def _to_numpy(images: NDArray[np.generic] | Tensor) -> NDArray[np.generic]:
     if not isinstance(images, Tensor):
         return images
-    if images.ndim == 3 and images.shape[0] in (RGB, RGBA):
-        raise DataError(
-            f"A tensor of shape {tuple(images.shape)} may be one image in colour or "
-            f"{images.shape[0]} gray ones; give (n, 1, h, w) or (h, w, 3)."
-        )
     # NumPy has no bfloat16.
     plain = images.float() if images.dtype == torch.bfloat16 else images
     array: NDArray[np.generic] = plain.detach().cpu().numpy()
