@@ -9,7 +9,7 @@ MIN_SIDE = 16
 
 
 def not_applicable(image: PIL.Image.Image | np.ndarray | Tensor) -> str:
-    """Why an image, gray (h, w) or (1, h, w), has no score; '' where nothing speaks against one.
+    """Why an image, gray (h, w) or (1, h, w), has no score; '' where it has.
 
     Asked at the image's own size: resizing hides how small it was.
     """

@@ -58,7 +58,7 @@ class Resized:
     warning: str = ""
     """What may be wrong with it; '' where nothing is."""
     not_applicable: str = ""
-    """Why no score means anything for it; '' where nothing speaks against a score."""
+    """Why no score means anything for it; '' where one does."""
 
 
 def read_image(
