@@ -22,9 +22,9 @@ MAP_IMAGES = 512
 
 
 RADIOGRAPHS: tuple[MethodConfig, ...] = (
-    AeUConfig(preprocess=("equalise",), members=2),
-    AeUConfig(preprocess=("standardise",), members=2),
-    SyntheticLesionsConfig(preprocess=("equalise",), members=4),
+    AeUConfig(preprocess=("equalise",)),
+    AeUConfig(preprocess=("standardise",)),
+    SyntheticLesionsConfig(preprocess=("equalise",)),
 )
 """Parts chosen on validation images of RSNA (docs/log.md)."""
 
