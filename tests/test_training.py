@@ -12,7 +12,7 @@ from squid.methods.squid import Squid
 from squid.recipe import read_recipe
 from squid.run import Run, SplitSize
 from squid.train import Engine, Interrupted, Monitor
-from squid.training import Recorder, train_seeds
+from squid.training import Recorder, standardised_scores, train_seeds
 
 
 class StopAt(Monitor):
@@ -105,6 +105,14 @@ def test_snapshots_since_the_state_are_made_anew(recipe, tmp_path):
     assert run.snapshots["epochs"].tolist() == [1, 2]
     assert run.snapshots["test"][0].any() == np.False_
     assert run.snapshots["test"][1].all()
+
+
+def test_snapshot_scores_are_standardised_by_training_images(recipe):
+    splits, method = recipe.data.load(recipe.method.size), Squid(recipe.method).eval()
+    training, other = splits.train.pixels, splits.test.pixels
+    scores = standardised_scores(method, recipe, training, {"same": training, "other": other})
+    assert (scores["same"].mean(), scores["same"].std()) == pytest.approx((0.0, 1.0), abs=1e-6)
+    assert scores["other"].std() != pytest.approx(1.0, abs=1e-3)
 
 
 def test_a_finished_run_is_not_resumed(recipe, tiny_run, engine):
