@@ -5,17 +5,15 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from squid.config import Device, EvaluatedSplit, Selection
-from squid.data.image_set import ImageSet, Splits
+from squid.data.image_set import Splits
 from squid.detector import Detector
 from squid.errors import DataError
 from squid.evaluation.confounds import confounds
 from squid.evaluation.digits import DigitMeasures, measure_digits, train_reader
-from squid.evaluation.metrics import BEST_ACCURACY, GroupAuc, evaluate, healthy, per_group_auc
+from squid.evaluation.metrics import BEST_ACCURACY, evaluate, healthy, per_group_auc
 from squid.evaluation.record import Evaluation, Evaluations, TestImages, read_record
 from squid.evaluation.selection import Selected, Snapshots, select
 from squid.run import Run
@@ -40,6 +38,7 @@ def evaluate_run(
     detector = Detector.load(out, device=device)
     recipe = run.recipe.with_settings(settings) if settings else run.recipe
     splits = splits or recipe.data.load(recipe.method.size)
+    # Other data than that of the training: the folder's record and snapshots do not belong to it.
     if settings:
         return evaluate_detector(detector, splits, data=recipe.data.name)
     _refuse_other_data(run, splits)
@@ -70,11 +69,13 @@ def evaluate_detector(
     """Every selection on the test split, at both kinds of threshold. On the validation split, which
     serves choices between settings, only the end of training is evaluated."""
     if split == "validation":
+        # Snapshots hold scores of the test images, which a choice between settings must not see.
         splits, snapshots = replace(splits, test=splits.validation), None
     if not len(splits.test):
         raise DataError("The data has no test images; give its recipe a test split.")
     recipe = detector.recipe
     rate = recipe.false_positive_rate
+    # Scored once; every measure below reuses these numbers.
     final = detector.score(splits.test.pixels)
     selected: dict[Selection, Selected] = {
         "final": Selected(final, detector.calibration.threshold(rate))
@@ -83,6 +84,7 @@ def evaluate_detector(
         selected |= select(snapshots, splits.validation.labels, rate)
     by_selection = {name: _evaluation(name, one, splits, rate) for name, one in selected.items()}
     if splits.test.cells is not None:
+        # DigitAnatomy only, and only for the final weights: snapshots keep scores, no networks.
         digits = _digit_measures(detector, splits)
         by_selection["final"] = by_selection["final"].model_copy(update={"digits": digits})
     return Evaluations(
@@ -99,6 +101,7 @@ def evaluate_detector(
 def _evaluation(name: Selection, selected: Selected, splits: Splits, rate: float) -> Evaluation:
     images = splits.test
     measure = partial(evaluate, selected.test, images.labels)
+    by_finding = partial(per_group_auc, selected.test, images.labels)
     return Evaluation(
         selection=name,
         epoch=selected.epoch,
@@ -106,18 +109,15 @@ def _evaluation(name: Selection, selected: Selected, splits: Splits, rate: float
             "healthy": measure(threshold=healthy(selected.threshold, rate)),
             "best_accuracy": measure(threshold=BEST_ACCURACY),
         },
-        findings=_finding_aucs(selected.test, images),
+        findings={} if images.findings is None else by_finding(images.findings),
         confounds=confounds(selected.test, splits),
         scores=tuple(selected.test.tolist()),
     )
 
 
-def _finding_aucs(scores: NDArray[np.float64], images: ImageSet) -> dict[str, GroupAuc]:
-    return {} if images.findings is None else per_group_auc(scores, images.labels, images.findings)
-
-
 def _digit_measures(detector: Detector, splits: Splits) -> tuple[DigitMeasures, ...]:
     """The place and kind of every anomaly of DigitAnatomy are known, so more can be measured."""
+    # Trained once for both levels of noise.
     reader = train_reader(splits.train)
     measure = partial(
         measure_digits, detector.method, splits, device=detector.device, reader=reader

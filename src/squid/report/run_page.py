@@ -25,6 +25,7 @@ class RunPage:
         self.run, self.given = run, splits
         self.recipe = run.recipe
         self.environment = _environment(run)
+        # With torch: reads of memories are recorded by hooks, which other backends do not have.
         self.detector = Detector.load(run.path, device=device, backend="torch")
         self.calibration = self.detector.calibration
         self.threshold = self.calibration.threshold(self.recipe.false_positive_rate)
@@ -34,6 +35,7 @@ class RunPage:
     def page(self) -> str:
         record = read_evaluations(self.run)
         parts = [self._header(), self._tiles(record.final) if record else evaluate_first(self.run)]
+        # Sections that need numbers are left out of a run that is not evaluated yet.
         parts.append(self._origin())
         if record:
             parts += [self._detection(record), self._digits(record.final), self._images(record)]
@@ -134,6 +136,7 @@ class RunPage:
         titles = examples.example_titles(record.images, scores)
         sheets = examples.choose(record.images, scores, self.threshold)
         shown = [examples.examples(self.detector, test, titles, sheet.places) for sheet in sheets]
+        # One scale for all sheets, so that a colour means the same in each of them.
         scales = heatmap_scales(example for sheet in shown for example in sheet)
         parts: list[Html] = []
         for sheet, images in zip(sheets, shown, strict=True):
@@ -151,6 +154,7 @@ class RunPage:
     def _memories(self) -> Html:
         if isinstance(self.splits, str):
             return Html()
+        # Empty for a method without memories.
         reads = memories.memory_reads(self.detector, self.splits.train.pixels)
         if not reads:
             return Html()

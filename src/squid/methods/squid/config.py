@@ -185,8 +185,9 @@ class SquidConfig(MethodConfig):
             raise ValueError(
                 f"merge_level {self.merge_level} is more than depth; choose at most {self.depth}."
             )
-        # The smallest map with a memory; the others are multiples of it.
-        if self.decoder_memory == "window" and 2 * self.side % self.grid and self._memories:
+        remembers = self.decoder_memory == "window" and self.merge_level < self.depth
+        # The smallest map with a memory; the sides of the others are multiples of it.
+        if remembers and 2 * self.side % self.grid:
             raise ValueError(
                 f"decoder_memory 'window' cannot cut {2 * self.side}-pixel maps into "
                 f"{self.grid} x {self.grid} windows; use 'patch'."
@@ -203,7 +204,3 @@ class SquidConfig(MethodConfig):
                 "its own features; use queue_update 'generator' or forwards 'shared'."
             )
         return self
-
-    @property
-    def _memories(self) -> int:
-        return 0 if self.decoder_memory == "none" else self.depth - self.merge_level
