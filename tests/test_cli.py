@@ -271,6 +271,18 @@ def test_scores_as_csv_and_table_and_file(squid, run, images, tmp_path):
     assert "[bold]0.png" in out
 
 
+def test_twelve_bits_in_sixteen_are_noted(run, tmp_path):
+    """The commonest export of a radiograph would else be scored as nearly black, in silence."""
+    pixels = np.random.default_rng(0).integers(0, 4096, (60, 50)).astype(np.uint16)
+    PIL.Image.fromarray(pixels).save(tmp_path / "twelve.png")
+    words = ("score", run, tmp_path / "twelve.png", "--device", "cpu", "--format", "csv")
+    done = subprocess.run([SQUID, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("note: ")
+    assert "twelve.png" in done.stderr
+    assert "RangeWarning" not in done.stderr
+
+
 def test_a_json_file_holds_json(squid, refused, run, images, tmp_path):
     file = tmp_path / "scores.json"
     assert squid("score", run, images, "--out", file, "--device", "cpu")[0] == 0

@@ -5,6 +5,7 @@ mistyped option should wait.
 """
 
 import sys
+import warnings
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -53,6 +54,7 @@ def _root(
 
 def main() -> None:
     """What a user, a disk or a file can cause is one sentence and exit code 2, never a traceback."""
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
         app()
     except SquidError as error:
@@ -62,6 +64,11 @@ def main() -> None:
         _refuse(f"{file}{error.strerror or error}.")
     except MemoryError:
         _refuse("There is not enough memory; use a smaller batch or fewer jobs at a time.")
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    """One line for people, without the place in our code."""
+    errors.print(f"[yellow]note:[/] {escaped(str(message))}", highlight=False, soft_wrap=True)
 
 
 def _refuse(reason: str) -> NoReturn:
