@@ -43,9 +43,9 @@ def shown(cell: Tensor, known: dict[bytes, int]) -> int | None:
     return known.get(cell[0].contiguous().numpy().tobytes())
 
 
-@pytest.mark.parametrize("rule", ["sparse", "paper"])
-def test_every_cell_shows_its_condition(rule: str) -> None:
-    settings = config(rule=rule, jitter=0.0)
+@pytest.mark.parametrize("anomalies", ["few_cells", "every_cell"])
+def test_every_cell_shows_its_condition(anomalies: str) -> None:
+    settings = config(anomalies=anomalies, jitter=0.0)
     test, known = settings.load(SIZE).test, instances(settings, "test")
     assert test.cells is not None
     seen = set()
@@ -77,12 +77,12 @@ def test_labels_findings_and_cells_agree() -> None:
             assert named == set(row[row > 0].tolist())
 
 
-def test_sparse_has_one_to_three_anomalous_cells_and_paper_has_all_kinds_alike() -> None:
+def test_few_cells_are_one_to_three_and_every_cell_has_all_kinds_alike() -> None:
     rng = np.random.default_rng(0)
-    count = (draw_conditions("sparse", 900, rng) > 0).sum(axis=1)
+    count = (draw_conditions("few_cells", 900, rng) > 0).sum(axis=1)
     assert set(count.tolist()) == {1, 2, 3}
     assert np.bincount(count)[1:].min() > 240
-    cells = draw_conditions("paper", 2000, rng)
+    cells = draw_conditions("every_cell", 2000, rng)
     assert cells.any(axis=1).all()
     assert np.bincount(cells.ravel()) / cells.size == pytest.approx(0.2, abs=0.02)
 

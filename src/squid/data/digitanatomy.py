@@ -74,8 +74,9 @@ class DigitAnatomy(DataConfig):
     """Validation images of each class."""
     test: int = Field(200, ge=1)
     """Test images of each class."""
-    rule: Literal["sparse", "paper"] = "sparse"
-    """Anomalies: in one to three cells (`sparse`), or every cell draws its condition (`paper`)."""
+    anomalies: Literal["few_cells", "every_cell"] = "few_cells"
+    """One to three anomalous cells in an image, or a random condition in every cell, as in the
+    paper."""
     jitter: float = Field(0.05, ge=0.0, lt=0.5)
     """Largest shift (share of a cell) and change of scale of a digit."""
     noise: float = Field(0.0, ge=0.0)
@@ -119,7 +120,7 @@ class DigitAnatomy(DataConfig):
         if label == NORMAL:
             cells = np.zeros((n, len(DIGITS)), dtype=np.int64)
         else:
-            cells = draw_conditions(self.rule, n, rng)
+            cells = draw_conditions(self.anomalies, n, rng)
         pixels = self._render(digits_of_split(digits, split), cells, rng)
         kind = "normal" if label == NORMAL else "anomalous"
         return ImageSet(
@@ -147,10 +148,10 @@ class DigitAnatomy(DataConfig):
         return to_bytes(images)
 
 
-def draw_conditions(rule: str, n: int, rng: np.random.Generator) -> np.ndarray:
+def draw_conditions(anomalies: str, n: int, rng: np.random.Generator) -> np.ndarray:
     """(n, 9) random conditions of anomalous images: at least one cell of each is not normal."""
     kinds = len(CONDITIONS)
-    if rule == "sparse":
+    if anomalies == "few_cells":
         # One to three cells: those with the smallest of nine random numbers.
         count = rng.integers(1, 4, size=(n, 1))
         chosen = rng.random((n, len(DIGITS))).argsort(axis=1).argsort(axis=1) < count
