@@ -1,11 +1,18 @@
 """Temporal ensembling of a discriminator's scores."""
 
+import pytest
 import torch
 
 from squid.methods.squid.temporal_ensemble import VIEWS, TemporalEnsemble, by_view, rebatched, views
 from squid.nn.discriminator import Discriminator
 
 SIZE, IMAGES = 16, 5
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    """Weights that do not depend on the tests before."""
+    torch.manual_seed(0)
 
 
 def reconstructions(seed):
@@ -49,7 +56,7 @@ def test_scores_equal_to_the_targets_have_no_error():
     ensemble.fit_scale(again.split(2))
     error = ensemble.error(again[index], index)
     torch.testing.assert_close(error, torch.zeros(2, VIEWS), rtol=0, atol=1e-5)
-    assert ensemble.error(again[index], torch.tensor([0, 2])).abs().min() > 1e-3
+    assert ensemble.error(again[index], torch.tensor([0, 2])).abs().max() > 0.1
 
 
 def test_equal_scores_are_not_divided_by_their_spread():
