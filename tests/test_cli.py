@@ -194,6 +194,13 @@ def test_an_empty_folder_is_refused(refused, folder_recipe, tmp_path):
     assert "There is no image" in refused("data", folder_recipe)
 
 
+def test_benchmarks_and_recipes_are_not_confused(refused, tiny_recipe, tmp_path):
+    benchmark = tmp_path / "benchmark.toml"
+    benchmark.write_text('[rows.vae]\n[sections.digits]\ndata = { name = "digitanatomy" }\n')
+    assert "holds a benchmark; run it with: squid benchmark" in refused("train", benchmark)
+    assert "holds a recipe; train it with: squid train" in refused("benchmark", tiny_recipe)
+
+
 def test_a_missing_folder_is_refused(refused, folder_recipe, tmp_path):
     assert str(tmp_path / "own") in refused("data", folder_recipe)
 

@@ -80,7 +80,7 @@ def test_what_is_no_run_is_refused(tmp_path):
 def test_a_begun_run_has_no_model_yet(recipe, tmp_path):
     run = Run.create(tmp_path / "run", recipe)
     assert not run.finished
-    with pytest.raises(RunError, match="holds no trained model yet; finish it with --resume"):
+    with pytest.raises(RunError, match="is not trained yet; finish it with --resume"):
         run.load_method()
     with pytest.raises(RunError, match=r"has no calibration\.json: its training is not finished"):
         _ = run.calibration

@@ -1,4 +1,4 @@
-"""The README's picture, from the run that `make demo` leaves.
+"""The tutorial's picture, from the run that `make demo` leaves.
 
     python docs/images/demo.py
 

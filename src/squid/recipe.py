@@ -10,6 +10,7 @@ from pydantic import Field, SerializeAsAny, field_validator
 from squid.config import Config, nearest, override, parse, read_toml
 from squid.data import DATASETS
 from squid.data.base import DataConfig
+from squid.errors import ConfigError
 from squid.methods import METHODS
 from squid.methods.base import MethodConfig
 from squid.train import TrainConfig
@@ -67,7 +68,10 @@ class Recipe(Config):
 
 def read_recipe(path: Path, settings: Iterable[str] = ()) -> Recipe:
     """A recipe file with dotted overrides put in."""
-    return parse(Recipe, override(read_toml(path), settings), str(path))
+    values = read_toml(path)
+    if "sections" in values:
+        raise ConfigError(f"{path} holds a benchmark; run it with: squid benchmark {path}")
+    return parse(Recipe, override(values, settings), str(path))
 
 
 def _pick(values: Any, known: Mapping[str, type[Config]], what: str) -> Any:

@@ -137,7 +137,7 @@ class Run:
         """The trained method, on the CPU and in eval mode."""
         path = self.path / "model.safetensors"
         if not path.is_file():
-            raise RunError(f"{self.path} holds no trained model yet; finish it with --resume.")
+            raise RunError(f"{self.path} is not trained yet; finish it with --resume.")
         method = build(self.recipe.method)
         state = {name: at_least_float32(t) for name, t in _checked_tensors(path).items()}
         method.to(next((t.dtype for t in state.values() if t.is_floating_point()), torch.float32))

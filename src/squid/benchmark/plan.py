@@ -99,7 +99,10 @@ def plan_benchmark(
     split: EvaluatedSplit = "test",
 ) -> Plan:
     """The jobs of a benchmark file; `sections` and `rows` choose some by name."""
-    benchmark = parse(Benchmark, read_toml(path), str(path))
+    values = read_toml(path)
+    if "method" in values:
+        raise ConfigError(f"{path} holds a recipe; train it with: squid train {path}")
+    benchmark = parse(Benchmark, values, str(path))
     # One recipe per row, parsed once: its seeds differ in nothing else.
     recipes = {
         (name, row): _recipe(benchmark, name, row, settings, path)

@@ -206,5 +206,6 @@ def show_plan(console: Console, plan: "Plan") -> None:
             seeds = ", ".join(str(job.recipe.seed) for job in jobs)
             table.add_row(section, row, seeds, f"{done} of {len(jobs)}", minutes)
     console.print(table)
-    left = f"about {total / 60:.0f} minutes left on one NVIDIA H200"
-    print_line(console, left + (f", and {unknown} rows of unknown length" if unknown else ""))
+    left = [f"about {total / 60:.0f} minutes left on one NVIDIA H200"] if total else []
+    left += [f"{unknown} rows of unknown length"] if unknown else []
+    print_line(console, ", and ".join(left) or "nothing is left to run")
