@@ -53,7 +53,7 @@ def _root(
 
 
 def main() -> None:
-    """What a user, a disk or a file can cause is one sentence and exit code 2, never a traceback."""
+    """What a user, a disk or a file can cause is one sentence and exit code 2, no traceback."""
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
         app()

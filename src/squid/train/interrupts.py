@@ -12,8 +12,10 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C or SIGTERM (docker stop, a cluster's time limit) sets a flag that training checks between
-    steps, so that no step is left half done; a second one stops at once."""
+    """Ctrl-C or SIGTERM (docker stop, a cluster's time limit) sets a flag.
+
+    Training checks it between steps, so that no step is left half done; a second one stops at once.
+    """
     interrupted = threading.Event()
     # Python allows signal handlers in the main thread only.
     if threading.current_thread() is not threading.main_thread():
