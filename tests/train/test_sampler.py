@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from squid.data.store import Augment
-from squid.methods.base import Method, NoiseSpec
+from squid.methods.base import Method
+from squid.nn.noise import NoiseSpec
 from squid.train.sampler import Sampler
 
 IMAGES, BATCH = 10, 4

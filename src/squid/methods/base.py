@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from squid.config import Config
 from squid.errors import RunError
+from squid.nn.noise import NoiseSpec
 from squid.nn.preprocess import Preprocess, preprocess
 
 Shared = Mapping[str, Any]
@@ -41,17 +42,6 @@ class OptimizerConfig(Config):
     """L2 in the gradient, not decoupled."""
     clip: float | None = None
     """Largest gradient norm."""
-
-
-@dataclass(frozen=True)
-class NoiseSpec:
-    """Random numbers that a method needs for each batch. The first axis runs over images (or their
-    patches), so ranks can share it."""
-
-    shape: tuple[int, ...]
-    kind: Literal["bernoulli", "normal", "uniform"]
-    probability: float = 0.5
-    """The chance of a one, for `bernoulli`."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from squid.methods.base import (
     Batch,
     Method,
     MethodConfig,
-    NoiseSpec,
     Objective,
     OptimizerConfig,
     Shared,
@@ -29,6 +28,7 @@ from squid.methods.base import (
 from squid.nn.backbone import pooled
 from squid.nn.conv import BatchNorm, at_least_float32
 from squid.nn.gaussian import Gaussian, ledoit_wolf
+from squid.nn.noise import NoiseSpec
 
 
 class CutPasteConfig(MethodConfig):

@@ -23,13 +23,13 @@ from squid.methods.base import (
     Batch,
     Method,
     MethodConfig,
-    NoiseSpec,
     Objective,
     OptimizerConfig,
     Shared,
     Stage,
 )
 from squid.nn.conv import at_least_float32
+from squid.nn.noise import NoiseSpec
 
 Count = Annotated[int, Field(ge=1)]
 

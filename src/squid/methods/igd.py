@@ -16,7 +16,6 @@ from squid.methods.base import (
     Batch,
     Method,
     MethodConfig,
-    NoiseSpec,
     Objective,
     OptimizerConfig,
     Shared,
@@ -24,6 +23,7 @@ from squid.methods.base import (
 )
 from squid.nn.backbone import BackboneConfig, build_backbone, pooled
 from squid.nn.conv import at_least_float32
+from squid.nn.noise import NoiseSpec
 from squid.nn.pyramid import Side, count_halvings, smallest_side
 from squid.nn.residual import (
     CodeToMaps,

@@ -19,7 +19,6 @@ from squid.methods.base import (
     Batch,
     Method,
     MethodConfig,
-    NoiseSpec,
     Objective,
     OptimizerConfig,
     Shared,
@@ -28,6 +27,7 @@ from squid.methods.base import (
 from squid.nn.autoencoder import to_signed, to_unit
 from squid.nn.conv import at_least_float32
 from squid.nn.dcgan import LEAK, DcganDecoder, DcganEncoder
+from squid.nn.noise import NoiseSpec
 from squid.nn.pyramid import Side
 from squid.nn.ranks import ALONE, Ranks
 from squid.nn.ssim import ssim

@@ -9,10 +9,11 @@ from typing import ClassVar, Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from squid.methods.base import Batch, MethodConfig, NoiseSpec, OptimizerConfig, Shared
+from squid.methods.base import Batch, MethodConfig, OptimizerConfig, Shared
 from squid.methods.reconstruction import Count, ReconstructionConfig, ReconstructionMethod
 from squid.nn.autoencoder import DenseDecoder, DenseEncoder, to_signed
 from squid.nn.conv import at_least_float32
+from squid.nn.noise import NoiseSpec
 
 
 class VaeConfig(ReconstructionConfig):

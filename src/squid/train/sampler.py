@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from squid.data.store import Augment
-from squid.methods.base import Method, NoiseSpec
+from squid.methods.base import Method
+from squid.nn.noise import NoiseSpec
 
 Chunk = tuple[Tensor | None, Mapping[str, Tensor]]
 """Affine draws and noise of several steps."""

@@ -16,15 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from squid.errors import ConfigError
-from squid.methods.base import (
-    Batch,
-    Method,
-    MethodConfig,
-    NoiseSpec,
-    Objective,
-    Shared,
-    Stage,
-)
+from squid.methods.base import Batch, Method, MethodConfig, Objective, Shared, Stage
 from squid.methods.squid import losses
 from squid.methods.squid.blocks import inpainting_block, student_memories
 from squid.methods.squid.config import SquidConfig
@@ -37,6 +29,7 @@ from squid.nn.encoder import Encoder, PooledEncoder, ResidualEncoder
 from squid.nn.gaussian import Gaussian, ledoit_wolf
 from squid.nn.inpainting import InpaintingBlock, shortcut
 from squid.nn.memory import MemoryQueue
+from squid.nn.noise import NoiseSpec
 from squid.nn.patches import split
 from squid.nn.ssim import disagreement
 
