@@ -195,6 +195,19 @@ def test_impossible_contamination_is_refused(make: Make) -> None:
             make(contamination=0.99).load(SIZE)
 
 
+def test_fewer_normals_are_a_part_of_more(make: Make) -> None:
+    whole = make().load(SIZE)
+    few, more = (make(training_normals=n).load(SIZE).train for n in (2, 4))
+    assert (len(few), len(more)) == (2, 4)
+    assert set(few.names) < set(more.names) <= set(whole.train.names)
+    mixed = make(training_normals=4, contamination=0.5).load(SIZE)
+    assert (mixed.table()[0].normal, mixed.table()[0].anomalous) == (4, 4)
+    assert mixed.validation.names == whole.validation.names
+    assert make(training_normals=len(whole.train)).load(SIZE).fingerprint == whole.fingerprint
+    with pytest.raises(DataError, match="training_normals = 99999 is more than"):
+        make(training_normals=99999).load(SIZE)
+
+
 def test_a_missing_root_is_a_data_error(make: Make, tmp_path: Path) -> None:
     field = "source" if make().name == "digitanatomy" else "root"
     with pytest.raises(DataError, match="absent"):

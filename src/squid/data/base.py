@@ -22,6 +22,9 @@ class DataConfig(Config):
     name: str
     contamination: float = Field(0.0, ge=0.0, lt=1.0)
     """Share of anomalous images in the training set. Zero means healthy images only."""
+    training_normals: int | None = Field(None, ge=1)
+    """How many healthy training images are used, the first ones of a random order, so that a
+    smaller number is a part of a larger one; all when left out."""
     seed: int = 0
     """Seed of the split; the training has its own."""
 
@@ -51,9 +54,20 @@ class DataConfig(Config):
             )
         return np.sort(self.rng(1).permutation(available)[:wanted])
 
+    def chosen_normals(self, available: int) -> np.ndarray:
+        """Indices of the healthy training images that are used, of those `available`."""
+        wanted = available if self.training_normals is None else self.training_normals
+        if wanted > available:
+            raise DataError(
+                f"training_normals = {wanted} is more than the {available} healthy training images "
+                f"of '{self.name}'; lower it."
+            )
+        return np.sort(self.rng(4).permutation(available)[:wanted])
+
     def contaminate(self, given: Labelled) -> Labelled:
         """The training set: the normals of `given`, and as many anomalies as asked for."""
         normals, anomalous = (np.flatnonzero(given.labels == k) for k in (NORMAL, ANOMALOUS))
+        normals = normals[self.chosen_normals(len(normals))]
         added = anomalous[self.contaminants(len(normals), len(anomalous))]
         return given.select(np.concatenate([normals, added]))
 

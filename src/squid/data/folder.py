@@ -171,6 +171,7 @@ class Folder(FileDataConfig):
         if len(anomalous) == 0:
             return Splits(self.contaminate(train), validation, anomalous, official=False)
         train, held = self._hold_out(train, 1, share_of=len(normals))
+        train = train.select(self.chosen_normals(len(train)))
         chosen = self.contaminants(len(train), len(anomalous))
         added = anomalous.select(chosen)
         others = anomalous.select(np.setdiff1d(np.arange(len(anomalous)), chosen))
