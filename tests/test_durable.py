@@ -1,8 +1,12 @@
 """Files are there completely or not at all, and a damaged run folder is refused in one sentence."""
 
 import json
+import os
 import shutil
 import stat
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,8 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from squid.detector import Detector
-from squid.durable import replacing, write_text
-from squid.errors import RunError
+from squid.durable import locked, replacing, write_text
+from squid.errors import BusyError, RunError
 
 
 def test_a_file_that_was_not_finished_leaves_the_old_one(tmp_path: Path) -> None:
@@ -101,3 +105,56 @@ def test_whole_weights_are_taken(run: Path) -> None:
     assert torch.isfinite(torch.from_numpy(Detector.load(run, device="cpu").score(
         torch.zeros(2, 48, 48, dtype=torch.uint8).numpy()
     ))).all()  # fmt: skip
+
+
+# Locks
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from squid.durable import locked
+with locked(Path(sys.argv[1]), "the table"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the lock `tmp_path / "lock"`."""
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "lock")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_second_writer_is_refused_with_the_first_ones_number(
+    tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
+    reason = f"the table is being written by process {holder.pid}; wait until it ends"
+    with pytest.raises(BusyError, match=reason), locked(tmp_path / "lock", "the table"):
+        pass
+
+
+def test_the_lock_of_a_killed_process_is_no_obstacle(
+    tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
+    holder.kill()
+    holder.wait()
+    assert (tmp_path / "lock").exists()
+    with locked(tmp_path / "lock", "the table"):
+        assert (tmp_path / "lock").read_text() == str(os.getpid())
+    assert not (tmp_path / "lock").exists()
+
+
+def test_a_lock_does_not_follow_a_planted_link(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "lock").symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="symbolic links"), locked(tmp_path / "lock", "the table"):
+        pass
+    assert (tmp_path / "victim").read_text() == "precious"

@@ -5,6 +5,7 @@ SquidError
 ├── DataError        a file, a folder or a split is not what it should be
 ├── RunError         a run folder is missing, incomplete or in the way
 ├── DivergedError    training produced a loss that is not a number
+├── BusyError        another process writes there
 └── MissingExtra     an optional dependency is needed and absent
 
 Each message is one sentence that names the offending value and the remedy; the CLI prints it and
@@ -30,6 +31,10 @@ class RunError(SquidError):
 
 class DivergedError(SquidError):
     """Training produced a loss that is not a number."""
+
+
+class BusyError(SquidError):
+    """Another process writes there."""
 
 
 class MissingExtra(SquidError):
