@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from squid.data.image_set import Splits
     from squid.detector import Prediction
     from squid.evaluation.digits import DigitMeasures
+    from squid.evaluation.localisation import Localisation
     from squid.evaluation.metrics import Estimate, GroupAuc, Metrics
     from squid.evaluation.record import Evaluation, Evaluations
     from squid.recipe import Recipe
@@ -121,6 +122,8 @@ def show_evaluation(
         print_line(console, f"[bold]what this score follows:[/] {follows}")
     if evaluation.findings:
         console.print(_findings(evaluation.findings))
+    if evaluation.localisation:
+        console.print(_localisation(evaluation.localisation))
     for measures in evaluation.digits:
         console.print(_digits(measures))
     print_line(console, f"Next: squid report {escaped(run)}")
@@ -140,6 +143,18 @@ def _findings(findings: "Mapping[str, GroupAuc]") -> Table:
     for name, group in findings.items():
         interval = _interval(group.auc.low, group.auc.high)
         table.add_row(escaped(name), str(group.count), _percent(group.auc.value), interval)
+    return table
+
+
+def _localisation(found: "Mapping[str, Localisation]") -> Table:
+    images = next(iter(found.values())).images
+    title = f"Where heatmaps point: {images} images with boxes, %"
+    table = Table("heatmap", "hits", "95 % interval", "pixel AUROC", "AP", "Dice", title=title)
+    for name, one in found.items():
+        rest = (one.auroc, one.average_precision, one.overlap)
+        values = [_percent(measure.value) for measure in rest]
+        hits = _interval(one.pointing.low, one.pointing.high)
+        table.add_row(name, _percent(one.pointing.value), hits, *values)
     return table
 
 

@@ -13,6 +13,7 @@ from squid.detector import Detector
 from squid.errors import DataError
 from squid.evaluation.confounds import confounds
 from squid.evaluation.digits import DigitMeasures, measure_digits, train_reader
+from squid.evaluation.localisation import measure_localisation
 from squid.evaluation.metrics import BEST_ACCURACY, evaluate, healthy, per_group_auc
 from squid.evaluation.record import Evaluation, Evaluations, TestImages, read_record
 from squid.evaluation.selection import Selected, Snapshots, select
@@ -83,10 +84,12 @@ def evaluate_detector(
     if snapshots:
         selected |= select(snapshots, splits.validation.labels, rate)
     by_selection = {name: _evaluation(name, one, splits, rate) for name, one in selected.items()}
-    if splits.test.cells is not None:
-        # DigitAnatomy only, and only for the final weights: snapshots keep scores, no networks.
-        digits = _digit_measures(detector, splits)
-        by_selection["final"] = by_selection["final"].model_copy(update={"digits": digits})
+    # Heatmaps are made by the final weights only: snapshots keep scores, no networks.
+    places = {
+        "localisation": measure_localisation(detector, splits),
+        "digits": _digit_measures(detector, splits),
+    }
+    by_selection["final"] = by_selection["final"].model_copy(update=places)
     return Evaluations(
         method=recipe.method.name,
         data=data or recipe.data.name,
@@ -117,6 +120,8 @@ def _evaluation(name: Selection, selected: Selected, splits: Splits, rate: float
 
 def _digit_measures(detector: Detector, splits: Splits) -> tuple[DigitMeasures, ...]:
     """The place and kind of every anomaly of DigitAnatomy are known, so more can be measured."""
+    if splits.test.cells is None:
+        return ()
     # Trained once for both levels of noise.
     reader = train_reader(splits.train)
     measure = partial(

@@ -14,6 +14,7 @@ from squid.data.image_set import ANOMALOUS, ImageSet
 from squid.errors import DataError
 from squid.evaluation.confounds import Confounds
 from squid.evaluation.digits import DigitMeasures
+from squid.evaluation.localisation import Localisation
 from squid.evaluation.metrics import GroupAuc, Metrics
 from squid.recipe import Recipe
 
@@ -58,6 +59,8 @@ class Evaluation(Config):
     """AUC of each finding that has enough images."""
     confounds: Confounds | None = None
     """What the score follows besides disease; None in results from before it was measured."""
+    localisation: Mapping[str, Localisation] = {}
+    """Of each heatmap and two priors, where boxes are known; for the final weights only."""
     digits: tuple[DigitMeasures, ...] = ()
     """DigitAnatomy: without and with noise."""
     scores: tuple[float, ...]

@@ -114,6 +114,7 @@ class RunPage:
             tables.threshold_note(final.metrics, self.calibration),
             tables.findings_table(findings) if findings else Html(),
             tables.confounds_section(final) if final.confounds else Html(),
+            tables.localisation_table(final.localisation) if final.localisation else Html(),
             self._show(figures.roc_chart(final, images, thresholds)),
             self._show(figures.scores_chart(final, images, thresholds)),
         )

@@ -10,6 +10,7 @@ from squid.config import ThresholdKind
 from squid.data.image_set import Splits
 from squid.evaluation.confounds import what_it_follows
 from squid.evaluation.digits import TRUSTED, DigitMeasures
+from squid.evaluation.localisation import PRIORS, Localisation, beats_priors
 from squid.evaluation.metrics import MEASURES, Estimate, GroupAuc, Metrics
 from squid.evaluation.record import Evaluation, TestImages
 from squid.report.figures.images import HEATMAP_NAMES
@@ -106,6 +107,22 @@ def findings_table(findings: Mapping[str, GroupAuc]) -> Html:
         ("Finding", "Images", "AUC"),
         [(name, group.count, interval(group.auc)) for name, group in ordered],
         caption="Images with each finding, perhaps among others, against all normal ones.",
+    )
+
+
+def localisation_table(found: Mapping[str, Localisation]) -> Html:
+    """Heatmaps and priors against boxes; those that beat both priors are marked."""
+    first = next(iter(found.values()))
+    rows = []
+    for name, one in found.items():
+        better = "" if name in PRIORS else "yes" if beats_priors(found, name) else "no"
+        measures = (one.pointing, one.auroc, one.average_precision, one.overlap)
+        rows.append((HEATMAP_NAMES.get(name, name), better, *map(interval, measures)))
+    return table(
+        ("Heatmap", "Beats both priors", "Hits", "Pixel AUROC", "Pixel AP", "Dice"),
+        rows,
+        caption=f"{first.images} anomalous images with boxes. Hits: the highest pixel lies in a "
+        "box. The priors, the centre and the mean box of the validation images, know no image.",
     )
 
 
