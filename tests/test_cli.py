@@ -26,6 +26,7 @@ VERBS = {
     "calibrate": "thresholds",
     "convert": "checkpoints",
     "data": "splits",
+    "doctor": "versions",
     "evaluate": "metric",
     "explain": "anomalous",
     "report": "HTML",

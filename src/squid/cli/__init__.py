@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from squid.cli.benchmarking import benchmark
+from squid.cli.doctor import doctor
 from squid.cli.printing import console, errors, escaped
 from squid.cli.training import convert, train
 from squid.cli.using import calibrate, data, evaluate, explain, report, score
@@ -39,7 +40,7 @@ app = typer.Typer(
     help="Find anomalies in radiographs after seeing healthy images only. "
     "Research use only; not a medical device.",
 )
-for verb in (train, evaluate, score, explain, report, data, convert, calibrate, benchmark):
+for verb in (train, evaluate, score, explain, report, data, convert, calibrate, benchmark, doctor):
     app.command(cls=Verb)(verb)
 
 
