@@ -17,6 +17,7 @@ from squid.benchmark.summary import Line, read_results
 from squid.cli import app
 from squid.config import Config, Selection
 from squid.data import DATASETS
+from squid.data.reading import DicomReading
 from squid.data.store import Augment
 from squid.methods import METHODS
 from squid.methods.base import OptimizerConfig
@@ -60,6 +61,7 @@ INNER: dict[type, str] = {
     OptimizerConfig: "Optimiser",
     BackboneConfig: "Backbone",
     LossWeights: "Loss weights",
+    DicomReading: "DICOM",
     Augment: "Augmentation",
 }
 """Tables inside tables, described once."""

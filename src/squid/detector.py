@@ -78,6 +78,7 @@ class Detector:
         self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.calibration = calibration
         self.recipe = recipe
+        self.reading = recipe.data.reading
         # Many processors are slower in bf16, so on a CPU it has to be chosen.
         usual = recipe.train.precision if self.device.type == "cuda" else "float32"
         self._backend = open_backend(
@@ -141,7 +142,7 @@ class Detector:
         self, images: Images, *, on_error: OnError = "raise", progress: Progress | None = None
     ) -> Scores:
         """Files are decoded while those before them are scored, in bounded memory."""
-        opened = open_images(images, self.recipe.method.size)
+        opened = open_images(images, self.recipe.method.size, reading=self.reading)
         scores: list[Tensor] = []
         sources: list[str] = []
         skipped: list[tuple[str, str]] = []
@@ -211,7 +212,13 @@ class Detector:
         self, images: Images, *, on_error: OnError = "raise", progress: Progress | None = None
     ) -> LoadedImages:
         """Files or arrays as this detector's method wants them."""
-        return read_images(images, self.recipe.method.size, on_error=on_error, progress=progress)
+        return read_images(
+            images,
+            self.recipe.method.size,
+            on_error=on_error,
+            progress=progress,
+            reading=self.reading,
+        )
 
     def _batches(self, pixels: Tensor) -> Iterator[Tensor]:
         """(n, 1, h, w) uint8 -> (b, 1, h, w) in [0, 1], on the device and without gradients."""

@@ -13,6 +13,7 @@ from squid.config import Device
 from squid.data.folder import Folder
 from squid.data.image_set import NORMAL, ImageSet, Splits, check, digests, draw_groups
 from squid.data.inputs import Images, read_images
+from squid.data.reading import Reading
 from squid.data.store import ImageStore, transform
 from squid.detector import UNCALIBRATED, Detector
 from squid.errors import DivergedError, RunError
@@ -269,11 +270,13 @@ def fit(
     device: Device = "auto",
 ) -> Detector:
     """Train on healthy images (a folder, files or an array), a tenth of them held out for the
-    thresholds. The recipe says how; the data section of its file is not used.
+    thresholds. The recipe says how; of its data section only what says how files are read
+    (`bits`, `damaged`, `dicom`) is used.
     """
     given = recipe if isinstance(recipe, Recipe) else read_recipe(Path(recipe))
     if isinstance(images, (str, Path)) and Path(images).is_dir():
-        data = Folder(root=Path(images), seed=given.seed, holdout=0.1)
+        reading = {name: getattr(given.data, name) for name in Reading.model_fields}
+        data = Folder(root=Path(images), seed=given.seed, holdout=0.1, **reading)
         given, splits = given.model_copy(update={"data": data}), data.load(given.method.size)
     else:
         splits = _own_splits(images, given)
@@ -284,7 +287,7 @@ def fit(
 
 
 def _own_splits(images: Images, recipe: Recipe) -> Splits:
-    loaded = read_images(images, recipe.method.size)
+    loaded = read_images(images, recipe.method.size, reading=recipe.data.reading)
     labels = np.full(len(loaded.sources), NORMAL)
     given = ImageSet(loaded.pixels, labels, loaded.sources)
     rng = np.random.default_rng(recipe.seed)

@@ -15,6 +15,7 @@ from squid.data import decode
 from squid.data.decode import AHEAD, read_many, stream
 from squid.data.image import Resized
 from squid.data.levels import RangeWarning
+from squid.data.reading import Reading
 from squid.errors import DataError
 
 SIZE = 8
@@ -166,10 +167,10 @@ def test_a_small_range_is_reported_once_for_a_list_of_files(dark: list[Path], gp
 
 
 def test_significant_bits_are_the_callers_to_set(dark: list[Path]) -> None:
-    pixels = read_many(dark[1:], SIZE, bits=12).pixels
+    pixels = read_many(dark[1:], SIZE, reading=Reading(bits=12)).pixels
     assert pixels.max() > 240
     with pytest.raises(DataError, match=r"dark-0\.png holds the value 65,535, more than 12 bits"):
-        read_many(dark, SIZE, bits=12)
+        read_many(dark, SIZE, reading=Reading(bits=12))
 
 
 def test_images_without_a_meaningful_score_carry_the_reason(

@@ -20,6 +20,7 @@ from squid.data import image as module
 from squid.data.decode import FILES, read_many
 from squid.data.image import read_image, resize
 from squid.data.levels import RangeWarning
+from squid.data.reading import Reading
 from squid.errors import DataError
 
 RAMP = np.arange(48, dtype=np.uint8).reshape(6, 8) * 5
@@ -107,11 +108,9 @@ def test_a_small_part_of_the_range_is_reported_and_bits_correct_it() -> None:
     data = encode(TWELVE)
     with pytest.warns(RangeWarning, match=r"uses the values 0 to 4,095 of 65,535 \(6.2 %\)"):
         read_image(data)
-    assert read_image(data, bits=12).pixels.max() == 1.0
+    assert read_image(data, reading=Reading(bits=12)).pixels.max() == 1.0
     with pytest.raises(DataError, match="set bits to 12 or more"):
-        read_image(data, bits=10)
-    with pytest.raises(DataError, match="bits = 17 is not possible"):
-        read_image(data, bits=17)
+        read_image(data, reading=Reading(bits=10))
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "LA", "1"])

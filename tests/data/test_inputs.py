@@ -12,6 +12,7 @@ import torch
 from squid.data.applicable import not_applicable
 from squid.data.inputs import read_images
 from squid.data.levels import RangeWarning
+from squid.data.reading import Reading
 from squid.errors import DataError
 
 GRAY = np.arange(64, dtype=np.uint8).reshape(8, 8)
@@ -88,9 +89,9 @@ def test_twelve_bits_in_words_of_sixteen_are_reported_and_corrected() -> None:
     with pytest.warns(RangeWarning, match="image 0 uses the values 0 to 4,095") as caught:
         read_images([twelve, twelve], 8)
     assert len(caught) == 1
-    assert read_images(twelve, 8, bits=12).pixels.max() == 255
+    assert read_images(twelve, 8, reading=Reading(bits=12)).pixels.max() == 255
     with pytest.raises(DataError, match="image 0 holds the value 4,095, more than 11 bits"):
-        read_images(twelve, 8, bits=11)
+        read_images(twelve, 8, reading=Reading(bits=11))
 
 
 def test_files_and_arrays_are_not_mixed() -> None:

@@ -1,7 +1,5 @@
 """Images in memory, as arrays or tensors, as gray bytes of one size."""
 
-from dataclasses import replace
-
 import numpy as np
 import PIL.Image
 import torch
@@ -9,22 +7,29 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from squid.data.files import LUMA
-from squid.data.image import Resized, range_warning, resized
+from squid.data.gray import Gray
+from squid.data.image import Resized, resized
 from squid.data.levels import WORD, Levels
+from squid.data.reading import AS_DECLARED, Reading
 from squid.errors import DataError
 
 RGB, RGBA = 3, 4
+GRAY_FROM = "gray from RGB"
 OPAQUE = {"uint8": 255, "uint16": 65535}
 """The alpha of an opaque pixel by type; 1 in floats."""
 
 
 def resize_array(
-    images: NDArray[np.generic] | Tensor, size: int, name: str, *, bits: int | None = None
+    images: NDArray[np.generic] | Tensor,
+    size: int,
+    name: str,
+    *,
+    reading: Reading = AS_DECLARED,
 ) -> list[Resized]:
     """Gray (h, w), (n, h, w), (n, 1, h, w) or (n, h, w, 1), or colour (h, w, c) or (n, h, w, c)
     with c = 3 or 4 -> n images. So (3, h, w) is three gray images: colour comes last.
 
-    Values are uint8, uint16 with `bits` significant ones (all 16 if left out), or float in [0, 1].
+    Values are uint8, uint16 (with `reading.bits` significant ones, or all 16), or float in [0, 1].
     """
     stacked = _stack(_to_numpy(images))
     floats = np.issubdtype(stacked.dtype, np.floating)
@@ -37,7 +42,7 @@ def resize_array(
     if floats and stacked.size and not (stacked.min() >= 0 and stacked.max() <= 1):
         raise DataError("Float images must lie in [0, 1]; divide by their largest possible value.")
     try:
-        return [_resize_one(image, size, name, bits) for image in stacked]
+        return [_resize_one(image, size, name, reading.bits) for image in stacked]
     except DataError as error:
         raise DataError(f"{name} {error}") from None
 
@@ -77,15 +82,18 @@ def _resize_one(image: NDArray[np.generic], size: int, name: str, bits: int | No
         image = image[..., :3]
     if image.dtype == np.uint16:
         levels = Levels(image.reshape(len(image), -1).astype(np.uint16), bits or WORD)
+        steps = (f"{levels.bits} bit scaled",)
         if image.ndim == 2:
-            return resized(levels, size, name)
-        gray = _luma(levels.to_unit().reshape(image.shape))
-        return replace(resized(gray, size, name), warning=range_warning(levels, name))
+            return resized(Gray(levels, steps), size, name)
+        luma = _luma(levels.to_unit().reshape(image.shape))
+        return resized(Gray(luma, (*steps, GRAY_FROM), (levels.small_range(),)), size, name)
     if image.ndim == 3 and image.dtype == np.uint8:
         # Pillow's own weights, so that an array and its file give the same pixels.
         colour = PIL.Image.fromarray(np.ascontiguousarray(image))
-        return resized(colour.convert("L"), size, name)
-    return resized(image if image.ndim == 2 else _luma(image), size, name)
+        return resized(Gray(colour.convert("L"), (GRAY_FROM,)), size, name)
+    if image.ndim == 3:
+        return resized(Gray(_luma(image), (GRAY_FROM,)), size, name)
+    return resized(Gray(image), size, name)
 
 
 def _luma(colour: NDArray[np.generic]) -> NDArray[np.float32]:

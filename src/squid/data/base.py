@@ -9,6 +9,8 @@ from pydantic import Field, model_validator
 
 from squid.config import Config
 from squid.data.image_set import ANOMALOUS, NORMAL, Labelled, Splits
+from squid.data.levels import WORD
+from squid.data.reading import Damaged, DicomReading, Reading
 from squid.errors import DataError
 from squid.places import data_candidates, data_folder, missing
 
@@ -27,6 +29,17 @@ class DataConfig(Config):
     smaller number is a part of a larger one; all when left out."""
     seed: int = 0
     """Seed of the split; the training has its own."""
+    bits: int | None = Field(None, ge=1, le=WORD)
+    """Significant bits of 16-bit images; what each file declares when left out."""
+    damaged: Damaged = "refuse"
+    """What to do with a file whose checksum, texts or codes are broken."""
+    dicom: DicomReading = DicomReading()
+    """How DICOM files are read."""
+
+    @property
+    def reading(self) -> Reading:
+        """How files are read, in training and in scoring alike."""
+        return Reading(bits=self.bits, damaged=self.damaged, dicom=self.dicom)
 
     def load(self, size: int, progress: Progress | None = None) -> Splits:
         """The images, gray and `size` pixels square."""

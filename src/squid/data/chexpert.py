@@ -70,6 +70,7 @@ class CheXpert(FileDataConfig):
             test,
             size=size,
             official=False,
+            reading=self.reading,
             unreadable=self.unreadable,
             progress=progress,
         )

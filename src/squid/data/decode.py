@@ -24,6 +24,7 @@ from torch import Tensor
 
 from squid.data.image import Resized, read_resized
 from squid.data.levels import RangeWarning
+from squid.data.reading import AS_DECLARED, Reading
 from squid.errors import DataError
 
 OnError = Literal["raise", "skip"]
@@ -52,6 +53,8 @@ class LoadedImages:
     """Files that could not be read, each with the reason."""
     warnings: tuple[str, ...] = ()
     """What may be wrong with images that were read."""
+    steps: tuple[tuple[str, ...], ...] = ()
+    """(n,) what was done to each image, in order; empty where `not_applicable` is."""
     not_applicable: tuple[str, ...] = ()
     """(n,) why an image has no score, '' where it has; empty for pixels that came ready to use."""
 
@@ -62,7 +65,7 @@ def read_many(
     *,
     on_error: OnError = "raise",
     progress: Callable[[int, int], None] | None = None,
-    bits: int | None = None,
+    reading: Reading = AS_DECLARED,
 ) -> LoadedImages:
     """All files, decoded and resized; the order is kept."""
     pixels = torch.empty(len(paths), 1, size, size, dtype=torch.uint8)
@@ -70,13 +73,15 @@ def read_many(
     sources: list[str] = []
     skipped: list[tuple[str, str]] = []
     found: list[str] = []
+    steps: list[tuple[str, ...]] = []
     reasons: list[str] = []
-    for chunk in stream(paths, size, FILES, on_error=on_error, bits=bits):
+    for chunk in stream(paths, size, FILES, on_error=on_error, reading=reading):
         pixels[len(places) : len(places) + len(chunk.places)] = chunk.pixels
         places += chunk.places
         sources += chunk.sources
         skipped += chunk.skipped
         found += chunk.warnings
+        steps += chunk.steps
         reasons += chunk.not_applicable
         if progress is not None:
             progress(len(places) + len(skipped), len(paths))
@@ -86,6 +91,7 @@ def read_many(
         tuple(sources),
         tuple(skipped),
         tuple(found),
+        tuple(steps),
         tuple(reasons),
     )
 
@@ -97,12 +103,11 @@ def stream(
     *,
     on_error: OnError = "raise",
     for_gpu: bool = False,
-    bits: int | None = None,
+    reading: Reading = AS_DECLARED,
 ) -> Iterator[LoadedImages]:
     """All files in order, in chunks of `batch_size` files less those that are skipped.
 
-    `bits` are the significant ones of 16-bit files. The first file that uses a small part of its
-    range gives a `RangeWarning`.
+    The first file that uses a small part of its range gives a `RangeWarning`.
 
     However long the list is, at most `AHEAD` chunks wait in memory. With `for_gpu` a GPU does the
     rest of the work: all cores decode, and pixels are pinned for the copy to it.
@@ -123,7 +128,7 @@ def stream(
     pool = _decoders(processes=for_gpu and len(paths) >= MANY)
     try:
         for start in range(0, len(paths), batch_size):
-            begun.append(_Chunk(pool, paths[start : start + batch_size], start, size, bits))
+            begun.append(_Chunk(pool, paths[start : start + batch_size], start, size, reading))
             if len(begun) > AHEAD:
                 yield finish()
         while begun:
@@ -156,11 +161,11 @@ class _Chunk:
     """Neighbouring files that are being decoded."""
 
     def __init__(
-        self, pool: Executor, paths: Sequence[Path], start: int, size: int, bits: int | None
+        self, pool: Executor, paths: Sequence[Path], start: int, size: int, reading: Reading
     ) -> None:
         self._paths, self._start, self._size = paths, start, size
         self._tasks = [
-            pool.submit(_read_some, paths[first : first + FILES_PER_TASK], size, bits)
+            pool.submit(_read_some, paths[first : first + FILES_PER_TASK], size, reading)
             for first in range(0, len(paths), FILES_PER_TASK)
         ]
 
@@ -170,13 +175,15 @@ class _Chunk:
         read: list[int] = []
         skipped: list[tuple[str, str]] = []
         found: list[str] = []
+        steps: list[tuple[str, ...]] = []
         reasons: list[str] = []
         for i, result in enumerate(chain.from_iterable(task.result() for task in self._tasks)):
             if isinstance(result, Resized):
                 # Assigned by NumPy: torch would start threads on all cores for so little.
                 pixels.numpy()[len(read)] = result.pixels
                 read.append(i)
-                found += [result.warning] * bool(result.warning)
+                found += result.warnings
+                steps.append(result.steps)
                 reasons.append(result.not_applicable)
             elif on_error == "raise":
                 raise result
@@ -188,16 +195,17 @@ class _Chunk:
             tuple(str(self._paths[i]) for i in read),
             tuple(skipped),
             tuple(found),
+            tuple(steps),
             tuple(reasons),
         )
 
 
-def _read_some(paths: Sequence[Path], size: int, bits: int | None) -> list[Resized | DataError]:
+def _read_some(paths: Sequence[Path], size: int, reading: Reading) -> list[Resized | DataError]:
     """Each file, or what is wrong with it."""
     found: list[Resized | DataError] = []
     for path in paths:
         try:
-            found.append(read_resized(path, size, bits=bits))
+            found.append(read_resized(path, size, reading=reading))
         except DataError as error:
             found.append(error)
     return found

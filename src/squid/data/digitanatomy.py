@@ -25,6 +25,7 @@ from squid.data.base import DataConfig, Progress
 from squid.data.decode import read_many
 from squid.data.files import image_files, natural, read_arrays, subfolders, to_gray
 from squid.data.image_set import ANOMALOUS, NORMAL, ImageSet, Splits, check, join
+from squid.data.reading import AS_DECLARED, Reading
 from squid.errors import ConfigError, DataError
 from squid.places import data_candidates, missing
 
@@ -107,7 +108,7 @@ class DigitAnatomy(DataConfig):
             raise ConfigError(
                 f"DigitAnatomy needs a size that divides by {GRID}, not {size}; try {near}."
             )
-        return read_digits(self.source, size // GRID, self.instances, self.rng(0))
+        return read_digits(self.source, size // GRID, self.instances, self.rng(0), self.reading)
 
     def _both(self, digits: Digits, split: Split, n: int) -> ImageSet:
         """`n` random images of each label."""
@@ -223,9 +224,15 @@ def to_bytes(images: Tensor) -> Tensor:
     return (images.clamp(0.0, 1.0) * 255.0).round().to(torch.uint8)
 
 
-def read_digits(source: str, side: int, per_class: int, rng: np.random.Generator) -> Digits:
+def read_digits(
+    source: str,
+    side: int,
+    per_class: int,
+    rng: np.random.Generator,
+    reading: Reading = AS_DECLARED,
+) -> Digits:
     """At most `per_class` images of each digit in random order, `side` pixels square."""
-    images, classes = _read_source(source, side)
+    images, classes = _read_source(source, side, reading)
     chosen = []
     for digit in range(10):
         found = np.flatnonzero(classes == digit)
@@ -248,7 +255,7 @@ def _find_source(source: str) -> Path:
     return found
 
 
-def _read_source(source: str, side: int) -> tuple[np.ndarray, np.ndarray]:
+def _read_source(source: str, side: int, reading: Reading) -> tuple[np.ndarray, np.ndarray]:
     """(n, h, w) uint8 and (n,) classes."""
     if source == BUNDLED:
         from sklearn.datasets import load_digits
@@ -268,7 +275,7 @@ def _read_source(source: str, side: int) -> tuple[np.ndarray, np.ndarray]:
     folders = list(subfolders(path).values())
     if len(folders) != 10:
         raise DataError(f"{path} has {len(folders)} class folders; DigitAnatomy needs ten.")
-    loaded = [read_many(image_files(folder), side) for folder in folders]
+    loaded = [read_many(image_files(folder), side, reading=reading) for folder in folders]
     return _stack([images.pixels[:, 0].numpy() for images in loaded])
 
 

@@ -15,6 +15,7 @@ from squid.data.base import Progress
 from squid.data.decode import OnError, read_many
 from squid.data.image import SUFFIXES
 from squid.data.image_set import FileSet, ImageSet, Splits, check
+from squid.data.reading import Reading
 from squid.errors import DataError
 
 Unreadable = Literal["refuse", "skip"]
@@ -25,11 +26,15 @@ LUMA = np.array([0.299, 0.587, 0.114])
 
 
 def read_files(
-    files: FileSet, size: int, unreadable: Unreadable, progress: Progress | None
+    files: FileSet,
+    size: int,
+    unreadable: Unreadable,
+    progress: Progress | None,
+    reading: Reading,
 ) -> tuple[ImageSet, tuple[str, ...]]:
     """The images, and a warning for each file that was skipped."""
     on_error: OnError = "raise" if unreadable == "refuse" else "skip"
-    loaded = read_many(files.paths, size, on_error=on_error, progress=progress)
+    loaded = read_many(files.paths, size, on_error=on_error, progress=progress, reading=reading)
     kept = files.select(loaded.places)
     images = ImageSet(
         pixels=loaded.pixels,
@@ -50,6 +55,7 @@ def read_splits(
     *,
     size: int,
     official: bool,
+    reading: Reading,
     unreadable: Unreadable = "refuse",
     progress: Progress | None = None,
     warnings: tuple[str, ...] = (),
@@ -60,7 +66,8 @@ def read_splits(
     images: list[ImageSet] = []
     for part in parts:
         if isinstance(part, FileSet):
-            read, skipped = read_files(part, size, unreadable, _offset(progress, done, total))
+            offset = _offset(progress, done, total)
+            read, skipped = read_files(part, size, unreadable, offset, reading)
             images.append(read)
             warnings += skipped
         else:

@@ -71,7 +71,9 @@ class Folder(FileDataConfig):
         entries = [entry for found in given.values() for entry in found]
         if not entries:
             raise DataError(f"There is no image (PNG, JPEG, TIFF or BMP) in {root}.")
-        images, warnings = read_files(self._files(entries), size, self.unreadable, progress)
+        images, warnings = read_files(
+            self._files(entries), size, self.unreadable, progress, self.reading
+        )
         warnings += self._unrecognised(given.get("train", entries))
         if set(given) == {"all"}:
             return check(replace(self._divide(images), warnings=warnings))

@@ -8,14 +8,11 @@ import os
 import stat
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
-import PIL.ExifTags
 import PIL.Image
-import PIL.ImageOps
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -28,8 +25,10 @@ from squid.data.container import (
     count_pages,
     refuse_damage,
 )
-from squid.data.levels import ROWS, Levels, RangeWarning, to_bytes
-from squid.data.meaning import Meaning, is_scaled_up, meaning_of, significant_bits
+from squid.data.gray import Gray, gray_of
+from squid.data.levels import Levels, RangeWarning, to_bytes
+from squid.data.meaning import significant_bits
+from squid.data.reading import AS_DECLARED, Reading
 from squid.errors import DataError
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".dcm", ".dicom"})
@@ -48,6 +47,8 @@ class Image:
     """(1, h, w) float32 in [0, 1]."""
     steps: tuple[str, ...]
     """What was done to it, in order."""
+    not_applicable: str = ""
+    """Why no score means anything for it; '' where one does."""
 
 
 @dataclass(frozen=True)
@@ -55,79 +56,68 @@ class Resized:
     """An image as bytes of one size."""
 
     pixels: NDArray[np.uint8]  # (size, size)
-    warning: str = ""
-    """What may be wrong with it; '' where nothing is."""
+    steps: tuple[str, ...] = ()
+    """What was done to it, in order."""
+    warnings: tuple[str, ...] = ()
+    """What may be wrong with it, each with its name."""
     not_applicable: str = ""
     """Why no score means anything for it; '' where one does."""
 
 
 def read_image(
-    source: Path | str | bytes, name: str = "the uploaded image", *, bits: int | None = None
+    source: Path | str | bytes,
+    name: str = "the uploaded image",
+    *,
+    reading: Reading = AS_DECLARED,
 ) -> Image:
-    """A PNG, JPEG, TIFF or BMP, from a file or from its bytes (then `name` is used in messages).
+    """A PNG, JPEG, TIFF or BMP, from a file or from its bytes (then `name` is used in messages)."""
+    gray, name = _read(source, name, reading)
+    for warning in warnings_of(gray, name):
+        warnings.warn(warning, RangeWarning, stacklevel=2)
+    match gray.pixels:
+        case PIL.Image.Image():
+            pixels = np.array(gray.pixels).astype(np.float32) / np.float32(255.0)
+        case Levels():
+            pixels = gray.pixels.to_unit()
+        case _:
+            pixels = gray.pixels.astype(np.float32, copy=False)
+    reason = gray.not_applicable or not_applicable(pixels)
+    return Image(torch.from_numpy(pixels)[None], gray.steps, reason)  # (1, h, w)
 
-    `bits` are the significant ones of a 16-bit file, if they differ from what it declares.
-    """
-    gray, steps, name = _read(source, name, bits)
-    if isinstance(gray, PIL.Image.Image):
-        pixels = np.array(gray).astype(np.float32) / np.float32(255.0)
-    elif isinstance(gray, Levels):
-        pixels = gray.to_unit()
-        if warning := range_warning(gray, name):
-            warnings.warn(warning, RangeWarning, stacklevel=2)
-    else:
-        pixels = gray
-    return Image(torch.from_numpy(pixels)[None], steps)  # (1, h, w)
 
-
-def read_resized(path: Path, size: int, *, bits: int | None = None) -> Resized:
+def read_resized(path: Path, size: int, *, reading: Reading = AS_DECLARED) -> Resized:
     """`read_image` and `resize` in one.
 
     Eight-bit pixels never leave Pillow at full size: copying them would keep other threads waiting.
     """
-    gray, _, name = _read(path, str(path), bits)
+    gray, name = _read(path, str(path), reading)
     return resized(gray, size, name)
 
 
 def resize_picture(
-    picture: PIL.Image.Image, size: int, name: str, *, bits: int | None = None
+    picture: PIL.Image.Image, size: int, name: str, *, reading: Reading = AS_DECLARED
 ) -> Resized:
     """A Pillow image as `read_resized` reads its file."""
 
-    def decode() -> Decoded:
+    def decode() -> Gray:
         check_size(*picture.size)
-        return _gray_of(picture, bits)
+        return gray_of(picture, reading.bits)
 
-    gray, _ = _guard(name, decode)
-    return resized(gray, size, name)
-
-
-Gray = PIL.Image.Image | Levels | NDArray[np.float32]
-"""A picture of mode L, or what has more than eight bits a pixel: integers or floats in [0, 1]."""
-
-Value = TypeVar("Value", np.uint16, np.float32)
-
-Decoded = tuple[Gray, tuple[str, ...]]
-"""An image and what was done to it."""
+    return resized(_guard(name, decode), size, name)
 
 
-def _read(
-    source: Path | str | bytes, name: str, bits: int | None
-) -> tuple[Gray, tuple[str, ...], str]:
-    """The image, what was done to it, and its name in messages."""
+def _read(source: Path | str | bytes, name: str, reading: Reading) -> tuple[Gray, str]:
+    """The image, and its name in messages."""
     if isinstance(source, bytes):
         data = source
     else:
         name, data = str(source), _read_bytes(Path(source))
     if len(data) > MAX_BYTES:
         raise DataError(f"{name} has more than {MAX_BYTES // 2**20} MiB; make it smaller.")
-    if is_dicom(data):
-        raise DataError(f"{name} is a DICOM file, which is not supported yet; save it as PNG.")
-    gray, steps = _guard(name, lambda: _decode(data, bits))
-    return gray, steps, name
+    return _guard(name, lambda: _decode(data, reading)), name
 
 
-def _guard(name: str, decode: Callable[[], Decoded]) -> Decoded:
+def _guard(name: str, decode: Callable[[], Gray]) -> Gray:
     """The decoded image; whatever a decoder raises becomes one sentence about `name`."""
     try:
         return decode()
@@ -143,20 +133,39 @@ def _guard(name: str, decode: Callable[[], Decoded]) -> Decoded:
         raise DataError(f"{name} is not a readable image ({_reason(error)}).") from error
 
 
-def resized(gray: Gray | np.ndarray, size: int, name: str) -> Resized:
-    """Bytes of one size, with a warning where they are likely to be too dark."""
-    values = gray.values if isinstance(gray, Levels) else gray
-    warning = range_warning(gray, name) if isinstance(gray, Levels) else ""
-    if isinstance(gray, Levels):
-        gray = gray.to_bytes()
-    elif isinstance(gray, np.ndarray):
-        gray = to_bytes(gray)
-    return Resized(_resize(gray, size), warning, not_applicable(values))
+def _decode(data: bytes, reading: Reading) -> Gray:
+    """The image in a file's bytes; messages begin with a verb."""
+    if is_dicom(data):
+        raise DataError("is a DICOM file, which is not supported yet; save it as PNG.")
+    check_bytes(data)
+    with PIL.Image.open(io.BytesIO(data), formats=FORMATS) as picture:
+        check_size(*picture.size)
+        picture.decodermaxblock = len(data)  # in one go: between parts, threads wait for each other
+        frames = count_pages(picture)
+        gray = gray_of(picture, reading.bits, significant_bits(data))
+    if frames == 1:
+        return gray
+    return replace(gray, steps=(f"first of {frames} pages", *gray.steps))
 
 
-def range_warning(levels: Levels, name: str) -> str:
-    """What to report about the range of values, with the image's name."""
-    return f"{name} {found}" if (found := levels.small_range()) else ""
+def resized(gray: Gray, size: int, name: str) -> Resized:
+    """Bytes of one size, with warnings that name the image."""
+    values = gray.pixels.values if isinstance(gray.pixels, Levels) else gray.pixels
+    match gray.pixels:
+        case Levels():
+            pixels = _resize(gray.pixels.to_bytes(), size)
+        case np.ndarray():
+            pixels = _resize(to_bytes(gray.pixels), size)
+        case _:
+            pixels = _resize(gray.pixels, size)
+    reason = gray.not_applicable or not_applicable(values)
+    return Resized(pixels, gray.steps, warnings_of(gray, name), reason)
+
+
+def warnings_of(gray: Gray, name: str) -> tuple[str, ...]:
+    """What may be wrong with an image, each with its name; a small range of values among it."""
+    small = gray.pixels.small_range() if isinstance(gray.pixels, Levels) else ""
+    return tuple(f"{name} {warning}" for warning in (*gray.warnings, small) if warning)
 
 
 def is_dicom(data: bytes) -> bool:
@@ -198,76 +207,6 @@ def _read_bytes(path: Path) -> bytes:
             return file.read(min(size, MAX_BYTES) + 1)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None
-
-
-def _decode(data: bytes, bits: int | None) -> Decoded:
-    check_bytes(data)
-    with PIL.Image.open(io.BytesIO(data), formats=FORMATS) as picture:
-        check_size(*picture.size)
-        picture.decodermaxblock = len(data)  # in one go: between parts, threads wait for each other
-        frames = count_pages(picture)
-        gray, steps = _gray_of(picture, bits, significant_bits(data))
-    return gray, (f"first of {frames} pages",) * (frames > 1) + steps
-
-
-def _gray_of(picture: PIL.Image.Image, bits: int | None, png_bits: int = 0) -> Decoded:
-    """A picture of any mode as gray and upright, and what was done to it."""
-    meaning = meaning_of(picture)  # a turned copy has no tags
-    steps: list[str] = []
-    upright: PIL.Image.Image = picture
-    if picture.getexif().get(PIL.ExifTags.Base.Orientation, 1) in range(2, 9):
-        steps.append("turned as its EXIF orientation says")
-        upright = PIL.ImageOps.exif_transpose(picture)
-    if upright.mode == "F":
-        values = _unit_range(_to_array(upright, np.float32))
-        steps.append("float taken as it is")
-        if meaning.inverted:
-            values = np.float32(1.0) - values
-            steps.append("inverted, since zero is white")
-        return values, tuple(steps)
-    if upright.mode.startswith("I"):
-        levels = _levels(upright, bits, meaning, png_bits)
-        steps.append(f"{levels.bits} bit scaled")
-        if levels.inverted:
-            steps.append("inverted, since zero is white")
-        return levels, tuple(steps)
-    upright.load()  # before its file is closed
-    mode = upright.mode
-    if upright.has_transparency_data:
-        upright = upright.convert("RGBA")
-        # What is under a transparent pixel is arbitrary, and so would be its score.
-        if upright.getchannel("A").getextrema() != (255, 255):
-            raise DataError("is partly transparent; save it without an alpha channel.")
-    if upright.mode == "L":
-        return upright, tuple(steps)
-    return upright.convert("L"), (*steps, f"gray from {mode}")
-
-
-def _levels(picture: PIL.Image.Image, bits: int | None, meaning: Meaning, png_bits: int) -> Levels:
-    """Integers of a file with their significant bits: those asked for, else those declared."""
-    if picture.mode == "I":  # 32 bits
-        extremes = np.array(picture.getextrema())
-        if extremes.min() < 0 or extremes.max() > 65535:
-            raise DataError("has negative pixels or more than 16 bits; save it with 8 or 16.")
-    values = _to_array(picture, np.uint16)
-    declared = png_bits if png_bits and not is_scaled_up(values, png_bits) else meaning.bits
-    return Levels(values, bits or declared, meaning.inverted)
-
-
-def _to_array(picture: PIL.Image.Image, dtype: type[Value]) -> NDArray[Value]:
-    """(h, w), some rows at a time: Pillow makes two more copies of what it gives NumPy."""
-    width, height = picture.size
-    values = np.empty((height, width), dtype)
-    for start in range(0, height, ROWS):
-        end = min(start + ROWS, height)
-        values[start:end] = np.asarray(picture.crop((0, start, width, end)))
-    return values
-
-
-def _unit_range(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    if not np.isfinite(values).all() or values.min() < 0.0 or values.max() > 1.0:
-        raise DataError("holds float pixels outside 0 to 1; scale them first.")
-    return values
 
 
 def _reason(error: Exception) -> str:

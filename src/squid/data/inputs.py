@@ -20,6 +20,7 @@ from squid.data.decode import LoadedImages, OnError, cores, read_many, stream
 from squid.data.files import image_files
 from squid.data.image import Resized, resize_picture
 from squid.data.levels import RangeWarning
+from squid.data.reading import AS_DECLARED, Reading
 from squid.errors import DataError
 
 Image = str | os.PathLike[str] | PIL.Image.Image | NDArray[np.generic] | Tensor
@@ -40,8 +41,9 @@ class Opened:
     """Pixels (n, 1, size, size) uint8, or files."""
     sources: tuple[str, ...]
     size: int
-    bits: int | None = None
-    """Significant bits of 16-bit files; None takes what they declare."""
+    reading: Reading = AS_DECLARED
+    steps: tuple[tuple[str, ...], ...] = ()
+    """(n,) what was done to each image in memory; empty where `not_applicable` is."""
     not_applicable: tuple[str, ...] = ()
     """(n,) for images in memory: why one has no score, '' where it has; empty for pixels (n, 1,
     size, size) uint8, which are taken as they are."""
@@ -60,7 +62,7 @@ class Opened:
                 batch_size,
                 on_error=on_error,
                 for_gpu=for_gpu,
-                bits=self.bits,
+                reading=self.reading,
             )
             return
         for start in range(0, len(self), batch_size):
@@ -71,15 +73,13 @@ class Opened:
                 places,
                 self.sources[part],
                 (),
+                steps=self.steps[part],
                 not_applicable=self.not_applicable[part],
             )
 
 
-def open_images(images: Images, size: int, *, bits: int | None = None) -> Opened:
-    """The images of a user's input; files are not decoded yet.
-
-    `bits` are the significant ones of 16-bit images, if they differ from what a file declares.
-    """
+def open_images(images: Images, size: int, *, reading: Reading = AS_DECLARED) -> Opened:
+    """The images of a user's input; files are not decoded yet."""
     if isinstance(images, Tensor) and _is_ready(images, size):
         return _in_memory(images, size)
     paths: list[Path] = []
@@ -89,22 +89,23 @@ def open_images(images: Images, size: int, *, bits: int | None = None) -> Opened
             case str() | os.PathLike():
                 paths.append(Path(image))
             case PIL.Image.Image():
-                read.append(resize_picture(image, size, f"image {len(read)}", bits=bits))
+                read.append(resize_picture(image, size, f"image {len(read)}", reading=reading))
             case np.ndarray() | Tensor():
-                read += resize_array(image, size, f"image {len(read)}", bits=bits)
+                read += resize_array(image, size, f"image {len(read)}", reading=reading)
             case _:
                 raise _not_understood(image)
         if paths and read:
             raise DataError("Files and images in memory are mixed; give them one after the other.")
     if not read and not isinstance(images, (np.ndarray, Tensor)):
         found = list_files(paths)
-        return Opened(found, tuple(map(str, found)), size, bits)
-    dark = [one.warning for one in read if one.warning]
-    if dark:
-        warnings.warn(dark[0], RangeWarning, stacklevel=2)
+        return Opened(found, tuple(map(str, found)), size, reading)
+    found_wrong = [warning for one in read for warning in one.warnings]
+    if found_wrong:
+        warnings.warn(found_wrong[0], RangeWarning, stacklevel=2)
     pixels = np.array([one.pixels for one in read], np.uint8).reshape(-1, 1, size, size)
     reasons = tuple(one.not_applicable for one in read)
-    return replace(_in_memory(torch.from_numpy(pixels), size), not_applicable=reasons)
+    opened = _in_memory(torch.from_numpy(pixels), size)
+    return replace(opened, steps=tuple(one.steps for one in read), not_applicable=reasons)
 
 
 def _is_ready(images: Tensor, size: int) -> bool:
@@ -141,16 +142,21 @@ def read_images(
     *,
     on_error: OnError = "raise",
     progress: Progress | None = None,
-    bits: int | None = None,
+    reading: Reading = AS_DECLARED,
 ) -> LoadedImages:
     """Files, folders or images in memory as gray bytes of one size."""
-    opened = open_images(images, size, bits=bits)
+    opened = open_images(images, size, reading=reading)
     if isinstance(opened.content, Tensor):
         places = tuple(range(len(opened)))
         return LoadedImages(
-            opened.content, places, opened.sources, (), not_applicable=opened.not_applicable
+            opened.content,
+            places,
+            opened.sources,
+            (),
+            steps=opened.steps,
+            not_applicable=opened.not_applicable,
         )
-    return read_many(opened.content, size, on_error=on_error, progress=progress, bits=bits)
+    return read_many(opened.content, size, on_error=on_error, progress=progress, reading=reading)
 
 
 def list_files(given: Sequence[Path]) -> list[Path]:

@@ -82,6 +82,7 @@ class Nih(PatientSplitConfig):
             images.select(group == "test"),
             size=size,
             official=False,
+            reading=self.reading,
             unreadable=self.unreadable,
             progress=progress,
         )

@@ -15,6 +15,7 @@ import numpy as np
 
 from squid.data.files import read_files
 from squid.data.nih import NO_FINDING, PACKED, Nih, age_of, list_published, read_metadata
+from squid.data.reading import AS_DECLARED
 from squid.data.rsna import Rsna
 from squid.errors import DataError, SquidError
 
@@ -23,7 +24,7 @@ MAPPING = "pneumonia-challenge-dataset-mappings_2018.json"
 
 def pack_nih(root: Path, size: int) -> Path:
     """The PA images of adults in NIH's published files, as one npz file next to them."""
-    images, _ = read_files(list_published(root), size, "refuse", None)
+    images, _ = read_files(list_published(root), size, "refuse", None, AS_DECLARED)
     findings = images.findings or ()
     columns = {name: np.array(values) for name, values in images.columns.items()}
     packed = root / PACKED

@@ -66,6 +66,7 @@ class Rsna(PatientSplitConfig):
             files.select(group == "test"),
             size=size,
             official=False,
+            reading=self.reading,
             unreadable=self.unreadable,
             progress=progress,
             warnings=warnings,

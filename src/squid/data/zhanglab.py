@@ -87,6 +87,7 @@ class ZhangLab(FileDataConfig):
             test,
             size=size,
             official=True,
+            reading=self.reading,
             unreadable=self.unreadable,
             progress=progress,
             warnings=self._warnings(int(held.sum()), int(sick.sum()), in_test, patients),

@@ -1,0 +1,41 @@
+"""How the files of a dataset are read: a part of the recipe, so that training and scoring agree."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from squid.config import Config
+from squid.data.levels import WORD
+
+Damaged = Literal["refuse", "accept"]
+"""What to do with a file whose checksum, texts or codes are broken."""
+
+
+class DicomReading(Config):
+    """How DICOM files become gray images, and which of them are taken."""
+
+    voi: Literal["file", "percentile", "full"] = "file"
+    """Which values become black and white: those of the file's VOI LUT or window, percentiles of
+    the image, or its whole range."""
+    for_processing: Literal["refuse", "window"] = "refuse"
+    """What to do with images that are not for presentation: a window is found for them, or they are
+    refused."""
+    views: tuple[str, ...] = ()
+    """The views that are taken, such as PA and AP; others have no score. All when left out."""
+    body_parts: tuple[str, ...] = ()
+    """The body parts that are taken, such as CHEST; others have no score. All when left out."""
+
+
+class Reading(Config):
+    """How files become gray images."""
+
+    bits: int | None = Field(None, ge=1, le=WORD)
+    """Significant bits of 16-bit images; what each file declares when left out."""
+    damaged: Damaged = "refuse"
+    """What to do with a file whose checksum, texts or codes are broken."""
+    dicom: DicomReading = DicomReading()
+    """How DICOM files are read."""
+
+
+AS_DECLARED = Reading()
+"""Each file as it declares itself; damaged ones are refused."""
