@@ -13,6 +13,7 @@ from squid.config import Device
 from squid.data.folder import Folder
 from squid.data.image_set import NORMAL, ImageSet, Splits, check, digests, draw_groups
 from squid.data.inputs import Images, read_images
+from squid.data.pixels import add_noise
 from squid.data.reading import Reading
 from squid.data.store import ImageStore, transform
 from squid.detector import UNCALIBRATED, Detector
@@ -32,9 +33,11 @@ class Recorder(Monitor):
         self.run, self.monitor, self._recipe = run, monitor, recipe
         saved = run.snapshots or {}
         self._epochs: list[int] = saved["epochs"].tolist() if saved else []
-        self._scores = {name: list(saved.get(name, [])) for name in ("validation", "test")}
         self._training = calibration_images(recipe, splits)
-        self._images = {name: getattr(splits, name).pixels for name in self._scores}
+        self._images = {"validation": splits.validation.pixels, "test": splits.test.pixels}
+        if recipe.train.snapshot_noise:
+            self._images["noisy"] = add_noise(splits.test.pixels, recipe.train.snapshot_noise)
+        self._scores = {name: list(saved.get(name, [])) for name in self._images}
 
     def progress(self, now: Epoch) -> None:
         self.monitor.progress(now)

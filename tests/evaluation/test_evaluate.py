@@ -7,12 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from squid.data.pixels import add_noise
 from squid.detector import Detector
 from squid.errors import DataError
 from squid.evaluation.evaluate import evaluate_detector, evaluate_run, read_evaluations
 from squid.evaluation.metrics import auc
 from squid.evaluation.record import Evaluations, Result, read_record
+from squid.recipe import read_recipe
 from squid.run import Run
+from squid.train import Engine
+from squid.training import train_run
 
 
 @pytest.fixture
@@ -45,6 +49,25 @@ def test_every_selection_is_measured_at_both_thresholds(run: Path) -> None:
 def test_without_snapshots_there_is_the_end_of_training(run: Path) -> None:
     (run / "snapshots.npz").unlink()
     assert list(evaluate_run(run, device="cpu").by_selection) == ["final"]
+
+
+def test_noisy_test_images_are_read_a_second_time(tiny_recipe: Path, tmp_path: Path) -> None:
+    recipe = read_recipe(tiny_recipe, ["train.snapshot_noise=0.3", "method.epochs=1"])
+    train_run(recipe, tmp_path / "run", engine=Engine("cpu"))
+    record, run = evaluate_run(tmp_path / "run", device="cpu"), Run(tmp_path / "run")
+    labels = record.images.labels
+    snapshots = run.snapshots
+    assert snapshots is not None
+    assert snapshots["noisy"].shape == snapshots["test"].shape
+    mean = record.by_selection["snapshot_mean"].noisy_auc
+    assert mean is not None
+    assert mean.value == pytest.approx(auc(snapshots["noisy"].mean(0), labels))
+    # The end of training by the detector itself, on the very same noise.
+    noisy = add_noise(recipe.data.load(48).test.pixels, 0.3)
+    final = Detector.load(tmp_path / "run", device="cpu").score(noisy)
+    assert record.final.noisy_auc is not None
+    assert record.final.noisy_auc.value == pytest.approx(auc(final, labels))
+    assert not np.allclose(final, record.final.array)
 
 
 def test_other_data_are_evaluated_and_not_kept(run: Path) -> None:

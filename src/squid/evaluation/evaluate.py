@@ -9,12 +9,20 @@ import torch
 
 from squid.config import Device, EvaluatedSplit, Selection
 from squid.data.image_set import Splits
+from squid.data.pixels import add_noise
 from squid.detector import Detector
 from squid.errors import DataError
 from squid.evaluation.confounds import confounds
 from squid.evaluation.digits import DigitMeasures, measure_digits, train_reader
 from squid.evaluation.localisation import measure_localisation
-from squid.evaluation.metrics import BEST_ACCURACY, evaluate, healthy, per_group_auc
+from squid.evaluation.metrics import (
+    BEST_ACCURACY,
+    estimate,
+    evaluate,
+    healthy,
+    per_group_auc,
+    resampled_auc,
+)
 from squid.evaluation.record import Evaluation, Evaluations, TestImages, read_record
 from squid.evaluation.selection import Selected, Snapshots, select
 from squid.run import Run
@@ -77,9 +85,10 @@ def evaluate_detector(
     recipe = detector.recipe
     rate = recipe.false_positive_rate
     # Scored once; every measure below reuses these numbers.
-    final = detector.score(splits.test.pixels)
+    final, noise = detector.score(splits.test.pixels), recipe.train.snapshot_noise
+    noisy = detector.score(add_noise(splits.test.pixels, noise)) if noise else None
     selected: dict[Selection, Selected] = {
-        "final": Selected(final, detector.calibration.threshold(rate))
+        "final": Selected(final, detector.calibration.threshold(rate), noisy=noisy)
     }
     if snapshots:
         selected |= select(snapshots, splits.validation.labels, rate)
@@ -114,6 +123,9 @@ def _evaluation(name: Selection, selected: Selected, splits: Splits, rate: float
         },
         findings={} if images.findings is None else by_finding(images.findings),
         confounds=confounds(selected.test, splits),
+        noisy_auc=None
+        if selected.noisy is None
+        else estimate(*resampled_auc(selected.noisy, images.labels)),
         scores=tuple(selected.test.tolist()),
     )
 

@@ -15,7 +15,7 @@ from squid.errors import DataError
 from squid.evaluation.confounds import Confounds
 from squid.evaluation.digits import DigitMeasures
 from squid.evaluation.localisation import Localisation
-from squid.evaluation.metrics import GroupAuc, Metrics
+from squid.evaluation.metrics import Estimate, GroupAuc, Metrics
 from squid.recipe import Recipe
 
 R = TypeVar("R", bound=Config)
@@ -61,6 +61,8 @@ class Evaluation(Config):
     """What the score follows besides disease; None in results from before it was measured."""
     localisation: Mapping[str, Localisation] = {}
     """Of each heatmap and two priors, where boxes are known; for the final weights only."""
+    noisy_auc: Estimate | None = None
+    """Of the test images with added noise (`train.snapshot_noise`)."""
     digits: tuple[DigitMeasures, ...] = ()
     """DigitAnatomy: without and with noise."""
     scores: tuple[float, ...]

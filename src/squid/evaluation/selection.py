@@ -12,7 +12,8 @@ from squid.evaluation.metrics import auc
 
 Array = NDArray[np.float64]
 Snapshots = Mapping[str, NDArray[np.generic]]
-"""`epochs` (s,), and the standardised scores `validation` (s, n) and `test` (s, m)."""
+"""`epochs` (s,), and the standardised scores `validation` (s, n), `test` (s, m) and, where
+the training took them, `noisy` (s, m): of the test images with added noise."""
 
 SELECTION_NAMES: dict[Selection, str] = {
     "final": "end of training, no label",
@@ -32,6 +33,8 @@ class Selected:
     threshold: float
     epoch: int | None = None
     """None where no single epoch gives the scores."""
+    noisy: Array | None = None
+    """Scores of the test images with added noise, where the training took them."""
 
 
 def select(
@@ -43,14 +46,18 @@ def select(
     # The epoch is chosen by labels of validation images, its threshold by healthy ones alone.
     chosen = pick_snapshot(snapshot_aucs(validation, validation_labels))
     normal = validation_labels == 0
+    noisy = np.asarray(snapshots["noisy"], np.float64) if "noisy" in snapshots else None
     return {
         "best_epoch": Selected(
             test[chosen],
             _healthy_threshold(validation[chosen, normal], rate),
             int(snapshots["epochs"][chosen]),
+            None if noisy is None else noisy[chosen],
         ),
         "snapshot_mean": Selected(
-            test.mean(axis=0), _healthy_threshold(validation.mean(axis=0)[normal], rate)
+            test.mean(axis=0),
+            _healthy_threshold(validation.mean(axis=0)[normal], rate),
+            noisy=None if noisy is None else noisy.mean(axis=0),
         ),
     }
 

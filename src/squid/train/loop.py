@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from squid.config import Config, Precision
 from squid.data.store import Augment, ImageStore
@@ -49,6 +49,9 @@ class TrainConfig(Config):
     snapshot_every: int | None = None
     """Epochs between snapshots, at which the validation and test images are scored. The count goes
     on from one member of an ensemble to the next."""
+    snapshot_noise: float = Field(0.0, ge=0)
+    """Standard deviation of Gaussian noise, on pixels in [0, 1], added to the test images for a
+    second reading of each snapshot and of the evaluation; 0 for none."""
     save_minutes: float = 5.0
     """Minutes between saved states to resume from; an interrupt saves one too."""
 
