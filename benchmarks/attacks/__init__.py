@@ -1,0 +1,1 @@
+"""Attacks on the package by kind: each function tries many inputs and counts what came of them."""

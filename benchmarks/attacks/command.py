@@ -1,0 +1,131 @@
+"""`squid score` on folders of damaged files, and every verb with random options."""
+
+import csv
+import io
+import math
+import random
+import shutil
+from pathlib import Path
+
+from attacks.images import damaged, seeds
+from attacks.process import Outcome, squid
+from attacks.record import Setting, Tally
+
+FILES = 100
+"""Damaged files of one call."""
+TOLERANCE = 1e-5
+"""Difference of scores, relative to the larger one or to 1, that counts as none."""
+
+Scores = dict[str, tuple[float, str]]
+"""Score and flag by file name."""
+
+
+def scores(text: str) -> Scores:
+    """What `score --format csv` wrote; images without a score are left out."""
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    return {
+        Path(row["image"]).name: (float(row["score"]), row["flagged"])
+        for row in rows
+        if row.get("score")
+    }
+
+
+def same(found: Scores, expected: Scores) -> bool:
+    """The same images with the same scores and flags."""
+    return found.keys() == expected.keys() and all(
+        math.isclose(found[name][0], score, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        and found[name][1] == flag
+        for name, (score, flag) in expected.items()
+    )
+
+
+def baseline(setting: Setting) -> Scores:
+    """The right answer for the good images."""
+    outcome = squid("score", setting.run, setting.images, "--format", "csv")
+    found = scores(outcome.out)
+    if outcome.code != 0 or len(found) != len(list(setting.images.iterdir())):
+        raise RuntimeError(f"The good images could not be scored: {outcome.err}")
+    return found
+
+
+def files(setting: Setting) -> Tally:
+    """Each damaged file is scored or named with the reason; good ones keep their score."""
+    tally, good = Tally("squid score: damaged files"), baseline(setting)
+    originals = list(seeds().items())
+    total = setting.times(6_000)
+    for start in range(0, total, FILES):
+        rng = setting.random(f"files/{start}")
+        folder = Path(shutil.copytree(setting.images, setting.folder / f"files-{start}"))
+        names = []
+        for number in range(start, min(start + FILES, total)):
+            kind, data = originals[number % len(originals)]
+            names.append(f"{number:06}.{kind.split()[0]}")
+            (folder / names[-1]).write_bytes(damaged(data, rng)[1])
+        outcome = squid("score", setting.run, folder, "--skip-unreadable", "--format", "csv")
+        _count(tally, outcome, names, good, f"files from {start}")
+        shutil.rmtree(folder)
+    return tally
+
+
+def _count(tally: Tally, outcome: Outcome, names: list[str], good: Scores, what: str) -> None:
+    # One call is many inputs: they count one by one, the call's time and faults once.
+    if not tally.note(outcome, what):
+        tally.tried += len(names) - 1
+        return
+    found = scores(outcome.out)
+    scored = {name for name in names if name in found}
+    tally.tried += len(names) - 1
+    tally.answered += len(scored)
+    tally.refused += len(names) - len(scored)
+    told = outcome.out + outcome.err
+    lost = [name for name in names if name not in told]
+    strange = [name for name, (score, _) in found.items() if not math.isfinite(score)]
+    kept = same({name: found[name] for name in good if name in found}, good)
+    for name in lost:
+        tally.fault("wrong", f"{what}: {name} is neither scored nor named")
+    for name in strange:
+        tally.fault("wrong", f"{what}: {name} has the score {found[name][0]}")
+    if not kept:
+        tally.fault("wrong", f"{what}: good images changed their scores")
+
+
+WORDS = (
+    "--rate", "--format", "--out", "--device", "--backend", "--precision", "--compile",
+    "--skip-unreadable", "--kind", "--raw", "--set", "--selection", "--threshold", "--seeds",
+    "--devices", "--nodes", "--resume", "--overwrite", "--list", "--sections", "--rows",
+    "--parallel", "--damaged", "--unverified", "--help", "--version", "--",
+)  # fmt: skip
+VALUES = (
+    "0", "1", "-1", "0.1", "nan", "inf", "1e999", "", " ", "-", "table", "csv", "json", "npy",
+    "auto", "cpu", "cuda", "onnx", "torch", "bf16", "float32", "final", "best_epoch", "healthy",
+    "gradcam", "residual", "method.size=1e9", "method.width=-1", "data.root=/", "seed=x", "=",
+    "[red]", "\\[/]", "\x1b[31m", "\udcff", "é" * 300, "../..", "/dev/null", "/proc/1/mem", "*",
+)  # fmt: skip
+VERBS = ("score", "explain", "evaluate", "report", "data", "calibrate", "train", "convert")
+
+
+def options(setting: Setting) -> Tally:
+    """Random options and values in front of, behind and instead of the right ones."""
+    tally = Tally("command line: random options")
+    image = sorted(setting.images.iterdir())[0]
+    for number in range(setting.times(2_000)):
+        rng = setting.random(f"options/{number}")
+        run = setting.folder / "run"
+        shutil.copytree(setting.run, run, dirs_exist_ok=True)
+        places = [str(run), str(image), str(setting.recipe), str(setting.folder / "new.csv")]
+        words = [rng.choice(VERBS), *_words(rng, places)]
+        outcome = squid(*words, folder=setting.folder)
+        if tally.note(outcome, repr(words)):
+            tally.answered += 1
+    return tally
+
+
+def _words(rng: random.Random, places: list[str]) -> list[str]:
+    begin = places[:2] if rng.random() < 0.7 else rng.sample(places, rng.randint(0, 3))
+    made = list(begin)
+    for _ in range(rng.randint(0, 4)):
+        word = rng.choice(WORDS)
+        made.insert(rng.randint(0, len(made)), word)
+        if rng.random() < 0.8:
+            made.insert(made.index(word) + 1, rng.choice((*VALUES, *places)))
+    return made

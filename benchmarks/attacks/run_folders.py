@@ -1,0 +1,223 @@
+"""Run folders that were damaged, or made to deceive: refused, or the same answer as before."""
+
+import json
+import math
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load, save
+
+from attacks.command import baseline, same, scores
+from attacks.images import damaged
+from attacks.process import squid
+from attacks.record import Setting, Tally
+
+Change = Callable[[Path], object]
+
+
+def weights(setting: Setting) -> Tally:
+    """`model.safetensors`: single bits, numbers that are none, other types, missing tensors."""
+    named = {name: _on("model.safetensors", change) for name, change in _weight_changes().items()}
+    return _attack(setting, "run folder: weights", named, "model.safetensors", 150)
+
+
+def calibration(setting: Setting) -> Tally:
+    """`calibration.json`: impossible and missing numbers, other types, torn files."""
+    named = {
+        f"{key} = {value!r}": _json("calibration.json", key, value)
+        for key in ("mean", "std", "count", "thresholds", "heldout", "heldout_scores")
+        for value in (float("nan"), float("inf"), -1, "x", None, [], {}, [1e999], {"0.1": -1e308})
+    }
+    return _attack(setting, "run folder: calibration", named, "calibration.json", 100)
+
+
+def recipe(setting: Setting) -> Tally:
+    """`recipe.toml`: numbers that ask for all memory, names that are paths, nested tables."""
+    named = {text[:40]: _line(text) for text in RECIPES}
+    return _attack(setting, "run folder: recipe", named, "recipe.toml", 100)
+
+
+def onnx(setting: Setting) -> Tally:
+    """`model.onnx`: of another network, with outside data, torn."""
+    named: dict[str, Change] = {
+        "always zero": lambda run: (run / "model.onnx").write_bytes(_zero_graph()),
+        "junk": lambda run: (run / "model.onnx").write_bytes(b"junk" * 99),
+        "empty": lambda run: (run / "model.onnx").write_bytes(b""),
+        "outside data": lambda run: (run / "model.onnx").write_bytes(_outside_graph()),
+        "a folder": lambda run: (run / "model.onnx").mkdir(),
+        "a pipe": lambda run: os.mkfifo(run / "model.onnx"),
+    }
+    return _attack(setting, "run folder: ONNX file", named, None, 0)
+
+
+RECIPES = (
+    "method.width = 99999999", "method.members = 100000", "method.size = 1000000000",
+    "method.discriminator_width = 99999999", "method.slots = 1000000000000",
+    "method.heads = 1000000", "method.depth = 60", "method.grid = 1000000",
+    "method.name = '../../etc/passwd'", "data.root = '/dev/zero'", "seed = 1e999",
+    "data.patient = '('", "data.patient = '(a+)+$'", "title = '" + "x" * 10**6 + "'",
+    ".".join("a" * 50_000) + " = 1", "x = " + "[" * 50_000, "x = " + "{a=" * 5_000,
+)  # fmt: skip
+
+
+def _attack(
+    setting: Setting, name: str, named: dict[str, Change], file: str | None, full: int
+) -> Tally:
+    """The named changes, and `full` random kinds of damage of one file."""
+    tally, good = Tally(name), baseline(setting)
+    changes = dict(named)
+    if file is not None:
+        for number in range(setting.times(full)):
+            rng = setting.random(f"{name}/{number}")
+            changes[f"damage {number}"] = _on(file, _damage(rng))
+    for what, change in changes.items():
+        run = Path(shutil.copytree(setting.run, setting.folder / "run"))
+        change(run)
+        outcome = squid("score", run, setting.images, "--format", "csv")
+        if tally.note(outcome, what):
+            tally.answer(same(scores(outcome.out), good), f"{what}: another answer, exit code 0")
+        # Without the checksums another answer may be right, but it must be one.
+        outcome = squid("score", run, setting.images, "--format", "csv", "--unverified")
+        if tally.note(outcome, f"{what}, unverified"):
+            found = [score for score, _ in scores(outcome.out).values()]
+            tally.answer(all(map(math.isfinite, found)), f"{what}: a score that is no number")
+        shutil.rmtree(run)
+    return tally
+
+
+def _on(file: str, change: Callable[[bytes], bytes]) -> Change:
+    return lambda run: (run / file).write_bytes(change((run / file).read_bytes()))
+
+
+def _damage(rng: random.Random) -> Callable[[bytes], bytes]:
+    return lambda data: damaged(data, rng)[1]
+
+
+def _json(file: str, key: str, value: object) -> Change:
+    def change(run: Path) -> None:
+        record = json.loads((run / file).read_text())
+        record[key] = value
+        (run / file).write_text(json.dumps(record))
+
+    return change
+
+
+def _line(text: str) -> Change:
+    """One more line; a dotted key replaces the one that is there."""
+
+    def change(run: Path) -> None:
+        path = run / "recipe.toml"
+        table, _, rest = text.partition(".")
+        key = rest.partition(" ")[0]
+        lines = path.read_text().splitlines()
+        if table in ("method", "data"):
+            lines = [line for line in lines if not line.startswith(f"{key} =")]
+            lines.insert(lines.index(f"[{table}]") + 1, rest)
+        else:
+            lines.insert(0, text)
+        path.write_text("\n".join(lines))
+
+    return change
+
+
+def _weight_changes() -> dict[str, Callable[[bytes], bytes]]:
+    return {
+        "NaN everywhere": _tensors(lambda t: torch.full_like(t, torch.nan)),
+        "infinite": _tensors(lambda t: torch.full_like(t, torch.inf)),
+        "zeros": _tensors(torch.zeros_like),
+        "twice as large": _tensors(lambda t: t * 2),
+        "float64": _tensors(lambda t: t.double()),
+        "int64": _tensors(lambda t: t.long()),
+        "scalars": _tensors(lambda t: t.flatten()[:1].clone()),
+        "empty": lambda data: b"",
+        "header of 2^62 bytes": lambda data: (2**62).to_bytes(8, "little") + data[8:],
+        "pickle": lambda data: b"\x80\x04cos\nsystem\n(S'touch /tmp/owned'\ntR.",
+        "numpy": lambda data: np.zeros(9).tobytes(),
+        "cut": lambda data: data[: len(data) // 2],
+    }
+
+
+def _tensors(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[bytes], bytes]:
+    def changed(data: bytes) -> bytes:
+        tensors = load(data).items()
+        return save({n: change(t).contiguous() if t.is_floating_point() else t for n, t in tensors})
+
+    return changed
+
+
+def _zero_graph() -> bytes:
+    """A network with the right input and output that scores every image 0."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    image = helper.make_tensor_value_info("images", TensorProto.FLOAT, ["n", 1, "h", "w"])
+    score = helper.make_tensor_value_info("score", TensorProto.FLOAT, ["n"])
+    zero = helper.make_tensor("zero", TensorProto.FLOAT, [1], [0.0])
+    axes = helper.make_tensor("axes", TensorProto.INT64, [3], [1, 2, 3])
+    nodes = [
+        helper.make_node("ReduceMean", ["images", "axes"], ["mean"], keepdims=0),
+        helper.make_node("Mul", ["mean", "zero"], ["score"]),
+    ]
+    graph = helper.make_graph(nodes, "zero", [image], [score], [zero, axes])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    model.ir_version = 10
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString())
+
+
+def _outside_graph() -> bytes:
+    """The same, whose zero lies in a file of the system."""
+    import onnx
+
+    model = onnx.load_from_string(_zero_graph())
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("float_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", "../../../../etc/passwd"), ("offset", "0"), ("length", "4")):
+        tensor.external_data.add(key=key, value=value)
+    return bytes(model.SerializeToString())
+
+
+LINKED = (
+    "calibration.json", "report.html", "metrics.json", "model.onnx", "model-card.md", "history.csv",
+    "resume.pt", "snapshots.npz", "MANIFEST.sha256", "environment.json", "figures", "calibrations",
+)  # fmt: skip
+
+
+def links(setting: Setting) -> Tally:
+    """Links in a run folder to a file elsewhere, which no verb may change."""
+    tally = Tally("run folder: planted links")
+    victim, text = setting.folder / "victim", "keep me\n"
+    verbs = {
+        "calibrate": ("calibrate", "RUN", setting.images),
+        "evaluate": ("evaluate", "RUN"),
+        "report": ("report", "RUN"),
+        "onnx": ("score", "RUN", setting.images, "--backend", "onnx"),
+        "train": ("train", setting.recipe, "--out", "RUN", "--overwrite"),
+        "resume": ("train", "--resume", "RUN"),
+    }
+    for name in LINKED:
+        for ending in ("", ".part", ".lock"):
+            for verb, words in verbs.items():
+                run = Path(shutil.copytree(setting.run, setting.folder / "run"))
+                victim.write_text(text)
+                _plant(run / f"{name}{ending}", victim)
+                outcome = squid(*(run if word == "RUN" else word for word in words))
+                what = f"{verb} with a link at {name}{ending}"
+                if victim.read_text() != text:
+                    tally.fault("wrong", f"{what}: the file it points to was changed")
+                tally.answered += tally.note(outcome, what)
+                shutil.rmtree(run)
+    return tally
+
+
+def _plant(place: Path, victim: Path) -> None:
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    place.symlink_to(victim)
