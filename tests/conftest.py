@@ -2,12 +2,14 @@
 on the machine."""
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from squid import cli
 from squid.places import data_folder
 
 torch.set_num_threads(1)
@@ -77,3 +79,21 @@ def tiny_run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     out = tmp_path_factory.mktemp("runs") / "tiny"
     train_run(read_recipe(tiny_recipe), out, engine=Engine("cpu"))
     return out
+
+
+@pytest.fixture
+def squid(monkeypatch, capsys):
+    """squid("verb", ...) -> exit code, stdout, stderr."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def squid(*words):
+        monkeypatch.setattr(sys, "argv", ["squid", *map(str, words)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code or 0
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return squid

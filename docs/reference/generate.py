@@ -88,14 +88,22 @@ def recipe_page() -> str:
 def cli_page() -> str:
     """Every verb with its arguments and options."""
     parts = [CLI]
-    for command in app.registered_commands:
-        verb: Callable[..., None] = command.callback  # type: ignore[assignment]
+    for name, verb in _verbs():
         hints = typing.get_type_hints(verb, include_extras=True)
         parameters = inspect.signature(verb).parameters.values()
         rows = [_parameter(p.name, hints[p.name], p.default) for p in parameters]
-        parts += [f"## squid {verb.__name__}", _flat(verb.__doc__)]
+        parts += [f"## {name}", _flat(verb.__doc__)]
         parts += [_grid(("argument or option", "default", "meaning"), rows)]
     return _page(parts)
+
+
+def _verbs() -> Iterator[tuple[str, Callable[..., None]]]:
+    """Each verb with its full name; those of a group, such as `squid data`, come last."""
+    groups = {f"squid {group.name}": group.typer_instance for group in app.registered_groups}
+    for name, group in {"squid": app, **groups}.items():
+        for command in group.registered_commands if group else ():
+            if command.callback is not None:
+                yield f"{name} {command.callback.__name__}", command.callback
 
 
 def comparison_page() -> str:

@@ -9,27 +9,16 @@ import warnings
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand, TyperOption
 
+from squid.cli import data
 from squid.cli.benchmarking import benchmark
 from squid.cli.doctor import doctor
+from squid.cli.options import Verb
 from squid.cli.printing import console, errors, escaped
 from squid.cli.training import convert, train
-from squid.cli.using import calibrate, data, evaluate, explain, report, score
+from squid.cli.using import calibrate, evaluate, explain, report, score
 from squid.errors import SquidError
 from squid.version import __version__
-
-
-class Verb(TyperCommand):
-    """A command whose help shows no type for a flag, which takes no value."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        params = super().get_params(ctx)
-        for param in params:
-            if isinstance(param, TyperOption) and param.is_flag:
-                param.metavar = ""
-        return params
-
 
 app = typer.Typer(
     name="squid",
@@ -40,8 +29,9 @@ app = typer.Typer(
     help="Find anomalies in radiographs after seeing healthy images only. "
     "Research use only; not a medical device.",
 )
-for verb in (train, evaluate, score, explain, report, data, convert, calibrate, benchmark, doctor):
+for verb in (train, evaluate, score, explain, report, convert, calibrate, benchmark, doctor):
     app.command(cls=Verb)(verb)
+app.add_typer(data.app, name="data")
 
 
 @app.callback(invoke_without_command=True)

@@ -1,9 +1,10 @@
-"""Arguments and options that several verbs have."""
+"""Arguments and options that several verbs have, and what a verb is."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
 from squid.config import Device
 
@@ -27,3 +28,14 @@ OutputFormat = Annotated[Format, typer.Option("--format", help="How to print the
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace a run that is already there.")
 ]
+
+
+class Verb(TyperCommand):
+    """A command whose help shows no type for a flag, which takes no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params = super().get_params(ctx)
+        for param in params:
+            if isinstance(param, TyperOption) and param.is_flag:
+                param.metavar = ""
+        return params

@@ -1,4 +1,4 @@
-"""The verbs that look at data and use a run folder."""
+"""The verbs that use a run folder."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,6 @@ from squid.cli.options import (
     ImagePaths,
     OutputFormat,
     RunFolder,
-    Settings,
 )
 from squid.cli.printing import (
     PREDICTION,
@@ -29,37 +28,12 @@ from squid.cli.printing import (
     show_calibration,
     show_evaluation,
     show_predictions,
-    show_splits,
     write_csv,
     write_json,
 )
 from squid.config import Backend, Precision, Selection, ThresholdKind
 from squid.durable import replacing
 from squid.errors import RunError
-
-
-def data(
-    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe file.")],
-    set_: Settings = None,
-    format_: OutputFormat = "table",
-) -> None:
-    """Read a recipe's data and print its splits and fingerprint.
-
-    Example: `squid data recipes/demo.toml`
-    """
-    from squid.cli.progress import FileProgress
-    from squid.recipe import read_recipe
-
-    chosen = read_recipe(recipe, set_ or [])
-    with FileProgress(errors) as progress:
-        splits = chosen.data.load(chosen.method.size, progress)
-    if format_ == "json":
-        rows = [row._asdict() for row in splits.table()]
-        print_json({"splits": rows, "fingerprint": splits.fingerprint, "warnings": splits.warnings})
-    elif format_ == "csv":
-        print_csv(["split", "normal", "anomalous", "patients"], splits.table())
-    else:
-        show_splits(console, chosen, splits)
 
 
 def evaluate(

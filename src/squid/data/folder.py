@@ -67,14 +67,14 @@ class Folder(FileDataConfig):
 
     def load(self, size: int, progress: Progress | None = None) -> Splits:
         root = self.find_folder()
-        given = self._given(root)
+        given = self.given(root)
         entries = [entry for found in given.values() for entry in found]
         if not entries:
             raise DataError(f"There is no image (PNG, JPEG, TIFF or BMP) in {root}.")
         images, warnings = read_files(
-            self._files(entries), size, self.unreadable, progress, self.reading
+            self.files(entries), size, self.unreadable, progress, self.reading
         )
-        warnings += self._unrecognised(given.get("train", entries))
+        warnings += self.unrecognised(given.get("train", entries))
         if set(given) == {"all"}:
             return check(replace(self._divide(images), warnings=warnings))
         parts = {
@@ -84,8 +84,8 @@ class Folder(FileDataConfig):
         splits = self._complete(parts, size)
         return check(replace(splits, warnings=warnings + splits.warnings))
 
-    def _given(self, root: Path) -> dict[str, list[Entry]]:
-        """The files of each split, or all of them under `all`."""
+    def given(self, root: Path) -> dict[str, list[Entry]]:
+        """The files of each split, as the folders give them, or all of them under `all`."""
         if (root / "data.json").is_file():
             return self._from_json(root)
         folders = subfolders(root)
@@ -136,7 +136,8 @@ class Folder(FileDataConfig):
             for name in names
         ]
 
-    def _files(self, entries: list[Entry]) -> FileSet:
+    def files(self, entries: list[Entry]) -> FileSet:
+        """Those files with their labels and patients, not decoded."""
         return FileSet(
             paths=tuple(entry.path for entry in entries),
             labels=np.array([int(bool(entry.finding)) for entry in entries], dtype=np.int64),
@@ -153,7 +154,7 @@ class Folder(FileDataConfig):
             raise DataError(f"patient = '{self.patient}' finds no group in '{name}'; correct it.")
         return found.group(1)
 
-    def _unrecognised(self, entries: list[Entry]) -> tuple[str, ...]:
+    def unrecognised(self, entries: list[Entry]) -> tuple[str, ...]:
         """A warning where no name of a class folder is known."""
         kinds = {entry.kind for entry in entries} - {""}
         known = (*self.normal_names, *self.anomalous_names)

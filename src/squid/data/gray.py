@@ -9,7 +9,7 @@ import PIL.Image
 import PIL.ImageOps
 from numpy.typing import NDArray
 
-from squid.data.levels import ROWS, Levels
+from squid.data.levels import ROWS, Levels, to_bytes
 from squid.data.meaning import Meaning, is_scaled_up, meaning_of
 from squid.errors import DataError
 
@@ -28,6 +28,16 @@ class Gray:
     """What may be wrong with it; each begins with a verb, before which the file's name is put."""
     not_applicable: str = ""
     """Why no score means anything for it, as far as its file says; '' where one does."""
+
+    def picture(self) -> PIL.Image.Image:
+        """The image with 8 bits, at its own size."""
+        match self.pixels:
+            case PIL.Image.Image():
+                return self.pixels
+            case Levels():
+                return PIL.Image.fromarray(self.pixels.to_bytes())
+            case _:
+                return PIL.Image.fromarray(to_bytes(self.pixels))
 
 
 def gray_of(picture: PIL.Image.Image, bits: int | None, png_bits: int = 0) -> Gray:

@@ -85,6 +85,12 @@ def read_image(
     return Image(torch.from_numpy(pixels)[None], gray.steps, reason)  # (1, h, w)
 
 
+def read_gray(path: Path, *, reading: Reading = AS_DECLARED) -> Gray:
+    """A file as one gray image at its own size and depth."""
+    gray, _ = _read(path, str(path), reading)
+    return gray
+
+
 def read_resized(path: Path, size: int, *, reading: Reading = AS_DECLARED) -> Resized:
     """`read_image` and `resize` in one.
 
