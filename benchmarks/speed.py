@@ -34,8 +34,9 @@ from squid.data.folder import Folder
 from squid.data.image import read_resized
 from squid.data.store import Augment, ImageStore
 from squid.detector import UNCALIBRATED, Detector
+from squid.inference.batches import BATCH_SIZE
 from squid.inference.onnx import OnnxBackend, export_onnx
-from squid.inference.torch import BATCH_SIZE, Replay, capture
+from squid.inference.torch import Replay, capture
 from squid.methods import build
 from squid.methods.base import Stage
 from squid.methods.squid import Squid

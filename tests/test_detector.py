@@ -1,5 +1,6 @@
 """The detector: the same scores from files and arrays, by every backend and in every batch."""
 
+import copy
 import os
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from squid.calibration import Calibration
 from squid.data.image_set import ImageSet, Splits
 from squid.detector import UNCALIBRATED, Detector
-from squid.errors import ConfigError, DataError
+from squid.errors import ConfigError, DataError, NotFiniteError
 from squid.inference.onnx import ExportError
 from squid.recipe import CalibrationConfig, Recipe
 from squid.run import Run
@@ -67,8 +68,19 @@ def test_scores_do_not_depend_on_the_batch(detector: Detector, pixels: Tensor) -
     assert together.shape == (37,)
     assert together.dtype == np.float64
     alone = np.concatenate([detector.score(image) for image in pixels])
-    np.testing.assert_allclose(alone, together, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(detector.score(pixels.flip(0))[::-1], together, rtol=1e-4, atol=1e-5)
+    assert np.array_equal(alone, together)
+    assert np.array_equal(detector.score(pixels.flip(0))[::-1], together)
+
+
+def test_a_score_that_is_no_number_is_refused(detector: Detector, files: list[Path]) -> None:
+    """Weights may be finite and their products not."""
+    method = copy.deepcopy(detector.method)
+    with torch.no_grad():
+        for parameter in method.parameters():
+            parameter.mul_(1e30)
+    broken = Detector(method, detector.calibration, detector.recipe, device="cpu")
+    with pytest.raises(NotFiniteError, match=rf"The score of {files[0]} is (nan|-?inf), which"):
+        broken.score(files)
 
 
 def test_files_folders_and_arrays_score_alike(

@@ -17,7 +17,8 @@ from squid.data.decode import LoadedImages, OnError
 from squid.data.inputs import Images, open_images, read_images
 from squid.data.pixels import to_unit
 from squid.inference import open_backend, scoring_device
-from squid.inference.torch import BATCH_SIZE, to_device
+from squid.inference.batches import refuse_not_finite
+from squid.inference.torch import to_device
 from squid.methods.base import Method
 from squid.recipe import Recipe
 from squid.run import Run
@@ -47,6 +48,9 @@ class Scores:
     skipped: tuple[tuple[str, str], ...]
     """Files that could not be read, each with the reason."""
 
+
+CHUNK = {"cuda": 256, "cpu": 16}
+"""Images that are decoded, and explained, together."""
 
 UNCALIBRATED = Calibration(mean=0.0, std=1.0, count=0, thresholds={}, heldout=0)
 
@@ -148,7 +152,7 @@ class Detector:
         skipped: list[tuple[str, str]] = []
         self._backend.prepare(len(opened))
         gpu = self.device.type == "cuda"
-        for chunk in opened.chunks(BATCH_SIZE[self.device.type], on_error, for_gpu=gpu):
+        for chunk in opened.chunks(CHUNK[self.device.type], on_error, for_gpu=gpu):
             if len(chunk.pixels):
                 scores.append(self._backend.score(chunk.pixels))
                 # Results are read one chunk late: a GPU works while the next chunk is on its way.
@@ -157,10 +161,9 @@ class Detector:
             skipped += chunk.skipped
             if progress is not None:
                 progress(len(sources) + len(skipped), len(opened))
-        joined = (
-            torch.cat([late.double().cpu() for late in scores]).numpy() if scores else np.empty(0)
-        )
-        return Scores(joined, tuple(sources), tuple(skipped))
+        joined = torch.cat([late.double().cpu() for late in scores]) if scores else torch.empty(0)
+        refuse_not_finite(joined, tuple(sources))
+        return Scores(joined.double().numpy(), tuple(sources), tuple(skipped))
 
     def predict(self, images: Images, *, rate: float | None = None) -> list[Prediction]:
         """Scores and what they mean, at a target false-positive rate (the recipe's by default)."""
@@ -223,5 +226,5 @@ class Detector:
     def _batches(self, pixels: Tensor) -> Iterator[Tensor]:
         """(n, 1, h, w) uint8 -> (b, 1, h, w) in [0, 1], on the device and without gradients."""
         with torch.no_grad():
-            for part in torch.split(pixels, BATCH_SIZE[self.device.type]):
+            for part in torch.split(pixels, CHUNK[self.device.type]):
                 yield self.method.prepare(to_unit(to_device(part, self.device)))

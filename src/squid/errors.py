@@ -5,6 +5,7 @@ SquidError
 ├── DataError        a file, a folder or a split is not what it should be
 ├── RunError         a run folder is missing, incomplete or in the way
 ├── DivergedError    training produced a loss that is not a number
+├── NotFiniteError   a score is not a number
 ├── BusyError        another process writes there
 └── MissingExtra     an optional dependency is needed and absent
 
@@ -31,6 +32,10 @@ class RunError(SquidError):
 
 class DivergedError(SquidError):
     """Training produced a loss that is not a number."""
+
+
+class NotFiniteError(SquidError):
+    """A score is not a number, so it is no answer."""
 
 
 class BusyError(SquidError):

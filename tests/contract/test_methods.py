@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from squid.config import Precision
 from squid.data.store import ImageStore
 from squid.evaluation.metrics import auc
+from squid.inference.torch import TorchBackend
 from squid.methods import METHODS, build
 from squid.methods.base import Batch, Method, Stage
 from squid.train import Engine, Monitor, TrainConfig, train
@@ -360,6 +361,16 @@ def test_scores_do_not_depend_on_the_batch(method: Method, task: Task) -> None:
     one_by_one = torch.cat([method.score(image[None]) for image in images])
     close(method.score(images[order]), together[order])
     close(one_by_one, together)
+
+
+def test_an_answer_is_the_same_alone_and_among_others(method: Method, task: Task) -> None:
+    """To the last bit, so that an image at a threshold is flagged in every list or in none."""
+    pixels = (torch.cat((task.normal[:3], task.anomalous[:4])) * 255).round().to(torch.uint8)
+    backend = TorchBackend(method, SIZE, torch.device("cpu"))
+    together = backend.score(pixels)
+    order = torch.tensor([4, 0, 6, 5, 2, 1, 3])
+    assert torch.equal(backend.score(pixels[order]), together[order])
+    assert torch.equal(torch.cat([backend.score(one[None]) for one in pixels]), together)
 
 
 def test_scoring_changes_no_state(method: Method, task: Task) -> None:

@@ -80,6 +80,9 @@ def test_onnx_gives_what_torch_gives(name: str, tmp_path: Path) -> None:
         assert ("reconstruction" in found) == (reconstruction is not None)
         if reconstruction is not None:
             same(found["reconstruction"], reconstruction)
+    pixels = (images(7) * 255).round().to(torch.uint8)
+    one_by_one = torch.cat([backend.score(one[None]) for one in pixels])
+    assert torch.equal(one_by_one, backend.score(pixels))
 
 
 def same(ours: Tensor, theirs: Tensor) -> None:

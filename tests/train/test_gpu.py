@@ -73,7 +73,7 @@ def test_replayed_scoring_equals_eager(make, monkeypatch, compile, count):
     monkeypatch.setattr("squid.inference.torch.REPLAY_AFTER", 0)
     replaying = detector(method, compile=compile)
     replayed = [replaying.score(pixels) for pixels in (first, second)]
-    assert (len(replaying._backend._replays) == 1) == (count != 3)
+    assert replaying._backend._replay is not None
     np.testing.assert_allclose(replayed, eager, rtol=1e-3, atol=1e-4)
 
 

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from squid.data.pixels import to_unit
 from squid.durable import replacing
 from squid.errors import MissingExtra, SquidError
+from squid.inference.batches import BATCH_SIZE, score_in_batches
 from squid.methods.base import Method
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
@@ -51,6 +52,9 @@ class OnnxBackend:
 
     def score(self, pixels: Tensor) -> Tensor:
         """(b, 1, h, w) uint8 -> (b,)."""
+        return score_in_batches(self._score_batch, pixels, BATCH_SIZE["cpu"])
+
+    def _score_batch(self, pixels: Tensor) -> Tensor:
         return self.run(to_unit(pixels), "score")["score"]
 
     def run(self, images: Tensor, *outputs: str) -> dict[str, Tensor]:

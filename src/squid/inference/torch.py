@@ -1,6 +1,5 @@
-"""Scoring by torch. On a GPU, batches of common sizes are replayed as CUDA graphs."""
+"""Scoring by torch. On a GPU, many batches are replayed as a CUDA graph."""
 
-from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -12,15 +11,15 @@ from torch import Tensor
 
 from squid.config import Precision
 from squid.data.pixels import to_unit
+from squid.inference.batches import BATCH_SIZE, score_in_batches
 from squid.methods.base import Method
 
 T = TypeVar("T")
 Score = Callable[[Tensor], Tensor]
 """(b, 1, h, w) uint8 on the device -> (b,)."""
 
-BATCH_SIZE = {"cuda": 256, "cpu": 16}
 REPLAY_AFTER = 8
-"""Batches of one size after which more are expected, so that capturing a graph pays."""
+"""Batches after which more are expected, so that capturing a graph pays."""
 
 
 class TorchBackend:
@@ -39,36 +38,33 @@ class TorchBackend:
         self._precision = precision
         self._batch_size = BATCH_SIZE[device.type]
         self._optimised = torch.compile(self._score, dynamic=False) if compile else self._score
-        self._seen: Counter[int] = Counter()
-        self._replays: dict[int, Replay] = {}
+        self._seen = 0
+        self._replay: Replay | None = None
 
     def prepare(self, images: int) -> None:
-        """Capture the graph of full batches now if so many of them will come."""
+        """Capture the graph of a batch now if so many will come."""
         if images // self._batch_size > REPLAY_AFTER:
             shape = self._batch_size, 1, self._size, self._size
             self._capture(torch.zeros(shape, dtype=torch.uint8))
 
     def score(self, pixels: Tensor) -> Tensor:
         """(b, 1, h, w) uint8 -> (b,), perhaps still on the device."""
-        b = len(pixels)
-        # The remainder of a list has a size of its own: compiling or capturing it does not pay.
-        if b not in (1, self._batch_size):
-            return self._run(self._score, to_device(pixels, self._device))
-        self._seen[b] += 1
-        if self._seen[b] > REPLAY_AFTER:
+        return score_in_batches(self._score_batch, pixels, self._batch_size)
+
+    def _score_batch(self, pixels: Tensor) -> Tensor:
+        self._seen += 1
+        if self._seen > REPLAY_AFTER:
             self._capture(pixels)
-        if b in self._replays:
-            return self._replays[b](pixels)
+        if self._replay is not None:
+            return self._replay(pixels)
         return self._run(self._optimised, to_device(pixels, self._device))
 
     def _capture(self, example: Tensor) -> None:
-        """Replay batches of this size from now on. Hundreds of small launches would compete with
-        the threads that decode files; a graph is a single launch."""
-        b = len(example)
-        if b in self._replays or self._device.type == "cpu" or self._method.fits_images:
-            return
-        example = to_device(example, self._device)
-        self._replays[b] = Replay(partial(self._run, self._optimised), example)
+        """Replay batches from now on. Hundreds of small launches would compete with the threads
+        that decode files; a graph is a single launch."""
+        if self._replay is None and self._device.type != "cpu" and not self._method.fits_images:
+            example = to_device(example, self._device)
+            self._replay = Replay(partial(self._run, self._optimised), example)
 
     def _run(self, score: Score, pixels: Tensor) -> Tensor:
         with torch.no_grad(), self._autocast():
