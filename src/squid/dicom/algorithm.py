@@ -1,0 +1,41 @@
+"""What made a result, as every result object names it."""
+
+import hashlib
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A trained detector at one operating point. DICOM calls it an algorithm (TID 4019)."""
+
+    name: str
+    """The method, e.g. `squid`."""
+    version: str
+    """Of the software."""
+    model: str
+    """SHA-256 of the weights, in hexadecimal digits."""
+    calibration: str
+    """The healthy images behind p-values and threshold, in words."""
+    calibration_digest: str
+    """SHA-256 of the calibration, in hexadecimal digits."""
+    threshold: float | None
+    """Scores from here on reach the operating point; None where there is none."""
+    rate: float | None
+    """Its target false-positive rate; None where the threshold was set in another way."""
+
+    @property
+    def identity(self) -> str:
+        """Two results of an image are the same result where this is the same. Another calibration
+        or threshold gives other answers, which an archive must not take for copies."""
+        parts = (self.name, self.model, self.calibration_digest, repr(self.threshold))
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Sentences for a report."""
+        return (
+            "Research use only: not a medical device, not for diagnosis",
+            f"SHA-256 of the model: {self.model}",
+            f"SHA-256 of the calibration: {self.calibration_digest}",
+            f"Calibration: {self.calibration}",
+        )

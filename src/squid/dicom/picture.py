@@ -1,0 +1,115 @@
+"""The picture of a result: the image under its heatmap, with a banner, a colour bar and a caption.
+
+Nothing of the patient is written into it: names in pixels cannot be removed again.
+"""
+
+from functools import cache
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import PIL.Image
+import PIL.ImageDraw
+import PIL.ImageFont
+from numpy.typing import NDArray
+
+from squid.dicom.algorithm import Algorithm
+from squid.dicom.wording import BANNER, Scored, answer, rarity
+from squid.heatmaps import overlay, shared_scale
+
+LONG_SIDE = 1024
+"""Pixels. A full-size radiograph in RGB has ten megabytes and shows no more of a heatmap."""
+BANNER_HEIGHT, CAPTION_HEIGHT, BAR_WIDTH = 44, 124, 92
+NARROWEST = 760
+"""Pixels that the caption needs."""
+BLACK, WHITE, FAINT, AMBER = (0, 0, 0), (240, 240, 240), (165, 165, 165), (255, 191, 0)
+OPACITY = 0.6
+
+
+def picture(
+    image: NDArray[np.float32],
+    heatmap: NDArray[np.float32],
+    scored: Scored,
+    algorithm: Algorithm,
+    *,
+    spacing: tuple[float, float] | None = None,
+) -> NDArray[np.uint8]:
+    """(h, w, 3): `image` (rows, columns) in [0, 1] as shown to a reader, under its heatmap."""
+    width, height = _fitted(image.shape, spacing)
+    lower = BANNER_HEIGHT + height
+    canvas = PIL.Image.new(
+        "RGB", (max(width + BAR_WIDTH, NARROWEST), lower + CAPTION_HEIGHT), BLACK
+    )
+    left = (canvas.width - BAR_WIDTH - width) // 2
+    canvas.paste(_blended(image, heatmap, (width, height)), (left, BANNER_HEIGHT))
+    draw = PIL.ImageDraw.Draw(canvas)
+    # The banner, over the whole width.
+    draw.rectangle((0, 0, canvas.width, BANNER_HEIGHT - 1), fill=AMBER)
+    draw.text((canvas.width / 2, BANNER_HEIGHT / 2), BANNER, BLACK, _font(22, True), anchor="mm")
+    _add_colour_bar(canvas, draw, BANNER_HEIGHT, lower)
+    # The caption, one line under the other.
+    lines = (
+        (rarity(scored.p_value), WHITE, _font(28, True), 26),
+        (answer(scored, algorithm.rate), WHITE, _font(17), 63),
+        (_maker_line(algorithm), FAINT, _font(14), 92),
+    )
+    for text, colour, font, offset in lines:
+        draw.text((16, lower + offset), text, colour, font, anchor="lm")
+    return np.asarray(canvas)
+
+
+def _fitted(shape: tuple[int, ...], spacing: tuple[float, float] | None) -> tuple[int, int]:
+    """Width and height of the image in the picture, in the proportions of the body."""
+    by_row, by_column = spacing or (1.0, 1.0)
+    tall, wide = shape[0] * by_row, shape[1] * by_column
+    factor = min(
+        (LONG_SIDE - BANNER_HEIGHT - CAPTION_HEIGHT) / tall, (LONG_SIDE - BAR_WIDTH) / wide
+    )
+    return max(1, round(wide * factor)), max(1, round(tall * factor))
+
+
+def _blended(
+    image: NDArray[np.float32], heatmap: NDArray[np.float32], size: tuple[int, int]
+) -> PIL.Image.Image:
+    gray = _resized(image, size, PIL.Image.Resampling.LANCZOS)
+    heat = _resized(heatmap, size, PIL.Image.Resampling.BILINEAR)
+    return PIL.Image.fromarray(overlay(gray, heat, scale=shared_scale([heatmap]), opacity=OPACITY))
+
+
+def _resized(
+    values: NDArray[np.float32], size: tuple[int, int], resampling: PIL.Image.Resampling
+) -> NDArray[np.float32]:
+    plane = PIL.Image.fromarray(np.asarray(values, dtype=np.float32))
+    return np.asarray(plane.resize(size, resampling))
+
+
+def _add_colour_bar(
+    canvas: PIL.Image.Image, draw: PIL.ImageDraw.ImageDraw, top: int, bottom: int
+) -> None:
+    """The colours over middle gray, the highest values at the top."""
+    length, thickness = min(bottom - top - 72, 360), 20
+    if length < 40:
+        return
+    ramp = np.repeat(np.linspace(1, 0, length)[:, None], thickness, axis=1)
+    bar = PIL.Image.fromarray(overlay(np.full_like(ramp, 0.5), ramp, opacity=OPACITY))
+    left = canvas.width - BAR_WIDTH + (BAR_WIDTH - thickness) // 2
+    upper = (top + bottom - length) // 2
+    canvas.paste(bar, (left, upper))
+    draw.rectangle((left - 1, upper - 1, left + thickness, upper + length), outline=FAINT)
+    middle = left + thickness / 2
+    draw.text((middle, upper - 22), "highest", FAINT, _font(13), anchor="mm")
+    draw.text((middle, upper + length + 14), "lowest", FAINT, _font(13), anchor="mm")
+
+
+def _maker_line(algorithm: Algorithm) -> str:
+    return (
+        f"SQUID {algorithm.version}, method {algorithm.name}, model {algorithm.model[:12]}. "
+        "Colours: range of this image alone."
+    )
+
+
+@cache
+def _font(size: int, bold: bool = False) -> PIL.ImageFont.FreeTypeFont:
+    """A font that comes with matplotlib, so that pictures look alike on every machine."""
+    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
+    return PIL.ImageFont.truetype(Path(matplotlib.get_data_path(), "fonts", "ttf", name), size)

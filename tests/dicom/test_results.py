@@ -1,0 +1,310 @@
+"""Results belong to the source's study, repeat themselves, and tell no more of a patient than they
+must."""
+
+import io
+from dataclasses import replace
+from datetime import timedelta
+
+import pydicom
+import pytest
+from pydicom import Dataset, dcmread
+from pydicom.datadict import dictionary_has_tag, dictionary_VR, tag_for_keyword
+from pydicom.dataelem import RawDataElement
+from pydicom.tag import Tag
+from pydicom.uid import UID
+
+from squid.dicom.source import COPIED, PATIENT, REQUIRED, STUDY
+from squid.errors import DataError
+
+from .conftest import ALGORITHM, MADE, PREDICTION
+
+KINDS = ("SR", "OT", "PR")
+
+
+def written(instance: Dataset) -> bytes:
+    buffer = io.BytesIO()
+    instance.save_as(buffer, enforce_file_format=True)
+    return buffer.getvalue()
+
+
+def read_again(instance: Dataset) -> Dataset:
+    return dcmread(io.BytesIO(written(instance)))
+
+
+@pytest.fixture
+def header(source_file) -> Dataset:
+    """The header of a chest radiograph, to be changed."""
+    return dcmread(source_file("RG3_UNCR.dcm"), stop_before_pixels=True)
+
+
+# One study, own series
+
+
+def test_results_join_the_study_in_series_of_their_own(make, header):
+    made = make(header)
+    assert tuple(made) == KINDS
+    assert {one.StudyInstanceUID for one in made.values()} == {header.StudyInstanceUID}
+    series = {one.SeriesInstanceUID for one in made.values()}
+    assert len(series) == 3
+    assert header.SeriesInstanceUID not in series
+    assert {one.SeriesDescription for one in made.values()} == {"SQUID (research use only)"}
+
+
+def test_nobody_has_verified_a_report_and_a_capture_has_text_in_its_pixels(make, header):
+    made = make(header)
+    assert (made["SR"].VerificationFlag, made["SR"].PreliminaryFlag) == (
+        "UNVERIFIED",
+        "PRELIMINARY",
+    )
+    assert made["OT"].BurnedInAnnotation == "YES"
+    assert made["OT"].file_meta.TransferSyntaxUID.name == "RLE Lossless"
+
+
+def test_all_refer_to_the_source(make, header):
+    made = make(header)
+    series = made["SR"].CurrentRequestedProcedureEvidenceSequence[0].ReferencedSeriesSequence[0]
+    references = [
+        series.ReferencedSOPSequence[0],
+        made["OT"].SourceImageSequence[0],
+        made["PR"].ReferencedSeriesSequence[0].ReferencedImageSequence[0],
+    ]
+    assert {one.ReferencedSOPInstanceUID for one in references} == {header.SOPInstanceUID}
+    assert {one.ReferencedSOPClassUID for one in references} == {header.SOPClassUID}
+
+
+# The same result again
+
+
+def test_a_result_made_again_has_the_same_identifiers(make, header):
+    first, again = make(header), make(header, at=MADE + timedelta(days=3))
+    for kind in KINDS:
+        assert again[kind].SOPInstanceUID == first[kind].SOPInstanceUID
+        assert again[kind].SeriesInstanceUID == first[kind].SeriesInstanceUID
+
+
+def test_identifiers_never_change():
+    """Archives hold results under them: a new version must not make copies of the old ones."""
+    from squid.dicom.instance import uid_of
+
+    assert uid_of("1.2.3", "model", "report") == "2.25.165737651844180123651670257370968903406"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "ef" * 32},
+        {"calibration_digest": "ef" * 32},
+        {"threshold": 2.8},
+        {"name": "padim"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_another_detector_or_operating_point_gives_other_results(make, header, change):
+    first, other = make(header), make(header, algorithm=replace(ALGORITHM, **change))
+    for kind in KINDS:
+        assert other[kind].SOPInstanceUID != first[kind].SOPInstanceUID
+        assert other[kind].SeriesInstanceUID != first[kind].SeriesInstanceUID
+
+
+def test_images_of_a_study_share_a_series_for_each_kind(make, header):
+    first = make(header)
+    header.SOPInstanceUID = "1.2.3.4"
+    second = make(header)
+    for kind in KINDS:
+        assert second[kind].SeriesInstanceUID == first[kind].SeriesInstanceUID
+        assert second[kind].SOPInstanceUID != first[kind].SOPInstanceUID
+    uids = [one.SOPInstanceUID for made in (first, second) for one in made.values()]
+    assert len(set(uids)) == 6
+    assert all(UID(uid).is_valid and uid.startswith("2.25.") for uid in uids)
+
+
+# Patients
+
+
+def test_only_allowed_attributes_of_a_patient_leave_the_source(make, header):
+    """Each text attribute of the standard that says something of a patient, a person or a place is
+    planted in the source; of all those only the allowed ones are found in the files."""
+    planted = plant(header)
+    assert len(planted) > 100
+    for instance in make(header).values():
+        data = written(instance)
+        found = {keyword for keyword, text in planted.items() if text.encode() in data}
+        assert found <= set(COPIED)
+        assert found >= {"PatientID", "PatientName", "AccessionNumber"}
+
+
+def plant(header: Dataset) -> dict[str, str]:
+    """Sets every attribute of groups 8, 10, 18, 32 and 40 that holds free text, and a private one;
+    the text of each by its keyword."""
+    planted = {}
+    for tag, entry in pydicom.datadict.DicomDictionary.items():
+        keyword, group = entry[4], tag >> 16
+        free = entry[0] in {"LO", "SH", "PN", "LT", "ST", "UT", "UC"} and entry[3] != "Retired"
+        if keyword and free and group in {0x8, 0x10, 0x18, 0x20, 0x32, 0x38, 0x40}:
+            planted[keyword] = f"S{tag:08X}"
+            setattr(header, keyword, planted[keyword])
+    header.private_block(0x0011, "ACME", create=True).add_new(1, "LO", "Sprivate")
+    return planted | {"private": "Sprivate"}
+
+
+def test_what_is_copied_equals_the_source(make, source_file):
+    for name in ("RG1_UNCR.dcm", "vlut_04.dcm", "CT_small.dcm"):
+        source = dcmread(source_file(name), stop_before_pixels=True)
+        for instance in make(source_file(name)).values():
+            again = read_again(instance)
+            assert [again.get(k) or None for k in COPIED] == [source.get(k) or None for k in COPIED]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name"),
+    [
+        ("ISO_IR 100", "Müller^Jörg"),
+        ("ISO_IR 192", "Þór^Œuvre"),
+        (["", "ISO 2022 IR 87"], "Yamada^Tarou=山田^太郎=やまだ^たろう"),
+        ("ISO_IR 144", "Жук^Юлия"),
+    ],
+)
+def test_names_survive_in_any_script(make, header, encoding, name):
+    header.SpecificCharacterSet = encoding
+    header.PatientName = name
+    for instance in make(read_again_as_source(header)).values():
+        again = read_again(instance)
+        assert again.SpecificCharacterSet == header.SpecificCharacterSet
+        assert str(again.PatientName) == name
+
+
+def read_again_as_source(header: Dataset) -> Dataset:
+    """As a file would give it: names are bytes until somebody wants them."""
+    return read_again(header)
+
+
+# Sources as they are
+
+
+def test_attributes_that_a_source_lacks_are_empty(make, header):
+    for keyword in (*PATIENT, *STUDY, "Laterality", "PatientOrientation", "InstanceNumber"):
+        if keyword not in REQUIRED and keyword in header:
+            delattr(header, keyword)
+    for instance in make(header).values():
+        again = read_again(instance)
+        for keyword in (*PATIENT, *STUDY):
+            if keyword not in (*REQUIRED, "IssuerOfPatientID"):
+                assert again[keyword].is_empty
+        assert again.InstanceNumber == 1
+
+
+BROKEN = {
+    "PatientSex": "Male",
+    "PatientBirthDate": "about 1940",
+    "PatientName": "A" * 100,
+    "StudyTime": "noon",
+    "AccessionNumber": "more than sixteen characters",
+    "InstanceNumber": b"first ",
+    "PixelSpacing": ["0", "0"],
+    "WindowWidth": "",
+    "WindowCenter": "",
+    "Laterality": "left",
+    "PatientOrientation": ["L"],
+    "SpecificCharacterSet": "ISO 8859-1",
+}
+
+
+@pytest.mark.parametrize("keyword", BROKEN)
+def test_values_that_break_the_standard_are_repeated_not_refused(make, header, keyword):
+    with pydicom.config.disable_value_validation():
+        if isinstance(value := BROKEN[keyword], bytes):
+            tag = Tag(tag_for_keyword(keyword))
+            header[tag] = RawDataElement(tag, "IS", len(value), value, 0, False, True)
+        else:
+            setattr(header, keyword, value)
+        for instance in make(header).values():
+            copied = instance.get(keyword)
+            if keyword in COPIED:
+                assert copied == header.get(keyword)
+            assert len(written(instance)) > 1000
+
+
+@pytest.mark.parametrize("keyword", REQUIRED)
+def test_an_image_without_an_identifier_is_refused(make, header, keyword):
+    delattr(header, keyword)
+    with pytest.raises(DataError, match=f"no {keyword}"):
+        make(header)
+
+
+@pytest.mark.parametrize(
+    "name", ["MR_small_bigendian.dcm", "MR_small_implicit.dcm", "image_dfl.dcm", "JPEG-LL.dcm"]
+)
+def test_sources_in_any_encoding(make, name):
+    path = pydicom.data.get_testdata_file(name, download=False)
+    source = dcmread(path, stop_before_pixels=True)
+    for instance in make(source).values():
+        assert str(read_again(instance).PatientName) == str(source.PatientName)
+
+
+# What is said
+
+
+def test_the_report_says_score_p_value_operating_point_and_answer(make, header):
+    said = content_of(make(header)["SR"])
+    assert float(said["SCORE"]) == PREDICTION.score
+    assert float(said["PVALUE"]) == pytest.approx(5 / 101)
+    assert float(said["THRESHOLD"]) == ALGORITHM.threshold
+    assert float(said["RATE"]) == ALGORITHM.rate
+    assert said["REACHES"] == ("373066001", "SCT", "Yes")
+    below = make(header, replace(PREDICTION, score=1.0, flagged=False))["SR"]
+    assert content_of(below)["REACHES"] == ("373067005", "SCT", "No")
+
+
+def content_of(report: Dataset) -> dict[str, object]:
+    """Numbers and answers of the measurement group, by code."""
+    (group,) = [item for item in walk(report) if item.get("ValueType") == "CONTAINER"][-1:]
+    said = {}
+    for item in group.ContentSequence:
+        code = item.get("ConceptNameCodeSequence", [Dataset()])[0].get("CodeValue")
+        if item.ValueType == "NUM":
+            said[code] = item.MeasuredValueSequence[0].NumericValue
+        elif item.ValueType == "CODE":
+            answer = item.ConceptCodeSequence[0]
+            said[code] = (answer.CodeValue, answer.CodingSchemeDesignator, answer.CodeMeaning)
+    return said
+
+
+def walk(dataset: Dataset):
+    yield dataset
+    for item in dataset.get("ContentSequence", []):
+        yield from walk(item)
+
+
+def test_without_a_calibration_only_the_score_is_reported(make, header):
+    raw = replace(PREDICTION, p_value=None, flagged=None)
+    bare = replace(ALGORITHM, threshold=None, rate=None)
+    made = make(header, raw, bare)
+    assert set(content_of(made["SR"])) == {"SCORE"}
+    text = made["PR"].GraphicAnnotationSequence[0].TextObjectSequence[0].UnformattedTextValue
+    assert "Not calibrated" in text
+
+
+def test_no_code_says_normal(make, header):
+    """A low score is no statement about disease."""
+    coded = [
+        element.value
+        for low in (True, False)
+        for instance in make(header, replace(PREDICTION, flagged=not low)).values()
+        for element in instance.iterall()
+        if element.keyword == "CodeMeaning"
+    ]
+    assert len(coded) > 40
+    assert not [meaning for meaning in coded if "normal" in meaning.lower()]
+
+
+def test_an_image_for_which_no_score_means_anything_has_no_results(make, header):
+    none = replace(PREDICTION, score=None, p_value=None, flagged=None, not_applicable="view LL")
+    assert make(header, none) == {}
+
+
+def test_keywords_are_of_the_standard():
+    for keyword in (*COPIED, *REQUIRED):
+        tag = tag_for_keyword(keyword)
+        assert tag is not None
+        assert dictionary_has_tag(tag)
+        assert dictionary_VR(tag)
