@@ -84,11 +84,9 @@ def heatmap() -> np.ndarray:
 def make(heatmap: np.ndarray) -> Callable[..., dict[str, Dataset]]:
     """make(source): its results by modality (SR, OT, PR)."""
 
-    def made(source, prediction=PREDICTION, algorithm=ALGORITHM, at=MADE):
+    def made(source, prediction=PREDICTION, algorithm=ALGORITHM, at=MADE, heat=heatmap):
         image = np.full((48, 32), 0.5, np.float32)
-        objects = results(
-            source, prediction, image, heatmap, algorithm=algorithm, gsps=True, made=at
-        )
+        objects = results(source, prediction, image, heat, algorithm=algorithm, gsps=True, made=at)
         return {one.Modality: one for one in objects}
 
     return made

@@ -69,6 +69,11 @@ def test_the_heatmap_lies_where_it_belongs(heatmap):
     assert columns.mean() / width == pytest.approx(40.5 / 64, abs=0.02)
 
 
+def test_without_a_heatmap_there_is_no_colour():
+    canvas = shown(WHITE, None)
+    assert (np.ptp(body(canvas), axis=2) == 0).all()
+
+
 def test_bright_stays_bright():
     """The image is given as it is shown: nothing is inverted a second time."""
     halves = np.zeros((64, 64), np.float32)

@@ -284,6 +284,12 @@ def test_without_a_calibration_only_the_score_is_reported(make, header):
     assert "Not calibrated" in text
 
 
+def test_a_method_without_heatmaps_has_results_without_a_region(make, header):
+    made = make(header, heat=None)
+    assert tuple(made) == KINDS
+    assert "GraphicObjectSequence" not in made["PR"].GraphicAnnotationSequence[0]
+
+
 def test_no_code_says_normal(make, header):
     """A low score is no statement about disease."""
     coded = [

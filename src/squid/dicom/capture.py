@@ -19,7 +19,7 @@ def capture(
     source: Source,
     image: NDArray[np.float32],
     scored: Scored,
-    heatmap: NDArray[np.float32],
+    heatmap: NDArray[np.float32] | None,
     algorithm: Algorithm,
     made: datetime,
 ) -> Dataset:
@@ -30,7 +30,7 @@ def capture(
     instance.ConversionType = "WSD"  # workstation
     instance.ImageType = ["DERIVED", "SECONDARY"]
     instance.ImageComments = DESCRIPTION
-    instance.DerivationDescription = "Heatmap of an anomaly detector over the source image"
+    instance.DerivationDescription = "Result of an anomaly detector on the source image"
     reference = source.reference()
     reference.PurposeOfReferenceCodeSequence = [codes.SOURCE_IMAGE]
     instance.SourceImageSequence = [reference]

@@ -28,30 +28,33 @@ OPACITY = 0.6
 
 def picture(
     image: NDArray[np.float32],
-    heatmap: NDArray[np.float32],
+    heatmap: NDArray[np.float32] | None,
     scored: Scored,
     algorithm: Algorithm,
     *,
     spacing: tuple[float, float] | None = None,
 ) -> NDArray[np.uint8]:
-    """(h, w, 3): `image` (rows, columns) in [0, 1] as shown to a reader, under its heatmap."""
+    """(h, w, 3): `image` (rows, columns) in [0, 1] as shown to a reader, under its heatmap
+    where the method makes one."""
     width, height = _fitted(image.shape, spacing)
     lower = BANNER_HEIGHT + height
     canvas = PIL.Image.new(
         "RGB", (max(width + BAR_WIDTH, NARROWEST), lower + CAPTION_HEIGHT), BLACK
     )
     left = (canvas.width - BAR_WIDTH - width) // 2
-    canvas.paste(_blended(image, heatmap, (width, height)), (left, BANNER_HEIGHT))
+    gray = _resized(image, (width, height), PIL.Image.Resampling.LANCZOS)
+    canvas.paste(_coloured(gray, heatmap), (left, BANNER_HEIGHT))
     draw = PIL.ImageDraw.Draw(canvas)
     # The banner, over the whole width.
     draw.rectangle((0, 0, canvas.width, BANNER_HEIGHT - 1), fill=AMBER)
     draw.text((canvas.width / 2, BANNER_HEIGHT / 2), BANNER, BLACK, _font(22, True), anchor="mm")
-    _add_colour_bar(canvas, draw, BANNER_HEIGHT, lower)
+    if heatmap is not None:
+        _add_colour_bar(canvas, draw, BANNER_HEIGHT, lower)
     # The caption, one line under the other.
     lines = (
         (rarity(scored.p_value), WHITE, _font(28, True), 26),
         (answer(scored, algorithm.rate), WHITE, _font(17), 63),
-        (_maker_line(algorithm), FAINT, _font(14), 92),
+        (_maker_line(algorithm, heatmap is not None), FAINT, _font(14), 92),
     )
     for text, colour, font, offset in lines:
         draw.text((16, lower + offset), text, colour, font, anchor="lm")
@@ -68,10 +71,10 @@ def _fitted(shape: tuple[int, ...], spacing: tuple[float, float] | None) -> tupl
     return max(1, round(wide * factor)), max(1, round(tall * factor))
 
 
-def _blended(
-    image: NDArray[np.float32], heatmap: NDArray[np.float32], size: tuple[int, int]
-) -> PIL.Image.Image:
-    gray = _resized(image, size, PIL.Image.Resampling.LANCZOS)
+def _coloured(gray: NDArray[np.float32], heatmap: NDArray[np.float32] | None) -> PIL.Image.Image:
+    if heatmap is None:
+        return PIL.Image.fromarray(np.rint(255 * gray.clip(0, 1)).astype(np.uint8)).convert("RGB")
+    size = gray.shape[1], gray.shape[0]
     heat = _resized(heatmap, size, PIL.Image.Resampling.BILINEAR)
     return PIL.Image.fromarray(overlay(gray, heat, scale=shared_scale([heatmap]), opacity=OPACITY))
 
@@ -101,11 +104,9 @@ def _add_colour_bar(
     draw.text((middle, upper + length + 14), "lowest", FAINT, _font(13), anchor="mm")
 
 
-def _maker_line(algorithm: Algorithm) -> str:
-    return (
-        f"SQUID {algorithm.version}, method {algorithm.name}, model {algorithm.model[:12]}. "
-        "Colours: range of this image alone."
-    )
+def _maker_line(algorithm: Algorithm, coloured: bool) -> str:
+    maker = f"SQUID {algorithm.version}, method {algorithm.name}, model {algorithm.model[:12]}."
+    return f"{maker} Colours: range of this image alone." if coloured else maker
 
 
 @cache

@@ -21,7 +21,7 @@ TEXT_BOX = ((0.02, 0.02), (0.7, 0.1))
 def presentation(
     source: Source,
     scored: Scored,
-    heatmap: NDArray[np.float32],
+    heatmap: NDArray[np.float32] | None,
     algorithm: Algorithm,
     made: datetime,
 ) -> Dataset:
@@ -67,7 +67,7 @@ def _layer() -> Dataset:
     return layer
 
 
-def _annotation(source: Source, scored: Scored, heatmap: NDArray[np.float32]) -> Dataset:
+def _annotation(source: Source, scored: Scored, heatmap: NDArray[np.float32] | None) -> Dataset:
     annotation = Dataset()
     annotation.ReferencedImageSequence = [source.reference()]
     annotation.GraphicLayer = LAYER
@@ -77,7 +77,7 @@ def _annotation(source: Source, scored: Scored, heatmap: NDArray[np.float32]) ->
     text.BoundingBoxTextHorizontalJustification = "LEFT"
     text.UnformattedTextValue = f"{BANNER}\r\n{rarity(scored.p_value)}"
     annotation.TextObjectSequence = [text]
-    contour = hottest_region(heatmap, source.size)
+    contour = None if heatmap is None else hottest_region(heatmap, source.size)
     if contour is not None:
         annotation.GraphicObjectSequence = [_polyline(contour)]
     return annotation

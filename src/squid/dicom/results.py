@@ -21,7 +21,7 @@ def results(
     source: Path | Dataset,
     scored: Scored,
     image: NDArray[np.float32],
-    heatmap: NDArray[np.float32],
+    heatmap: NDArray[np.float32] | None,
     *,
     algorithm: Algorithm,
     gsps: bool = False,
@@ -30,7 +30,8 @@ def results(
     """Objects of the source's study, ready to be saved and sent.
 
     `image` (rows, columns) is the source in [0, 1] as it is shown to a reader; `heatmap` (h, w) is
-    laid over it. An image for which no score means anything has no results.
+    laid over it, and None for a method that makes none. An image for which no score means anything
+    has no results.
     """
     if scored.score is None:
         return []
