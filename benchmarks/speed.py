@@ -41,7 +41,7 @@ from squid.methods import build
 from squid.methods.base import Stage
 from squid.methods.squid import Squid
 from squid.methods.squid.config import SquidConfig
-from squid.methods.squid.method import StudentPass
+from squid.methods.squid.losses import StudentPass
 from squid.nn.memory import MemoryQueue, Shrinkage
 from squid.recipe import Recipe
 from squid.run import commit
@@ -220,7 +220,7 @@ def authors_order(width: int) -> Callable[[], object]:
     def score() -> torch.Tensor:
         bottleneck, skips = method._encode(images)
         reconstruction, features = method.student(method._inpaint(bottleneck), skips)
-        method._teacher_pass(StudentPass(reconstruction, features, bottleneck, skips))
+        method._teacher_pass(StudentPass(reconstruction, features, None, bottleneck, skips))
         logits: torch.Tensor = method.discriminator(reconstruction, "image")
         return logits
 

@@ -31,8 +31,17 @@ BRIGHT = 0.7
 """Above every normal pixel, yet near mid-gray, which an untrained network outputs everywhere."""
 MOST_STEPS = 200
 """Most steps of a training in these tests."""
-TWO = "two members"
-"""An ensemble of two SQUIDs, tested like a method."""
+TWO, LESIONS = "two members", "squid with lesions"
+VARIANTS: dict[str, dict[str, Any]] = {
+    TWO: {"members": 2},
+    LESIONS: {
+        "target_updates": 0, "uncertainty": True, "score": ("relative_residual", "lesions"),
+        "lesions": {
+            "channels": (8, 16, 16), "epochs": 20, "batch_size": 16, "optimizer": {"lr": 2e-3},
+        },
+    },
+}  # fmt: skip
+"""More settings of SQUID, tested like methods."""
 
 EVERYWHERE: dict[str, Any] = {
     "size": SIZE, "batch_size": 16, "epochs": 20, "steps": 80, "width": 8, "hidden": 64,
@@ -112,22 +121,22 @@ def stripes(n: int, generator: torch.Generator) -> Tensor:
     return 0.3 + (0.1 + 0.1 * gain) * waves
 
 
-@pytest.fixture(scope="module", params=[*METHODS, TWO])
+@pytest.fixture(scope="module", params=[*METHODS, *VARIANTS])
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 def small(name: str) -> Method:
     """The method at a size that trains in seconds, with its weights fixed."""
-    members = 2 if name == TWO else 1
-    name = "squid" if name == TWO else name
+    variant = VARIANTS.get(name, {})
+    name = "squid" if variant else name
     fields = METHODS[name].Config.model_fields
     settings = {key: value for key, value in EVERYWHERE.items() if key in fields}
     if "backbone" in fields:
         settings["backbone"] = {"weights": backbone_weights()}
     settings |= SMALL.get(name, {})
     torch.manual_seed(0)
-    return build(METHODS[name].Config.model_validate(settings | {"members": members}))
+    return build(METHODS[name].Config.model_validate(settings | variant))
 
 
 def backbone_weights() -> str:

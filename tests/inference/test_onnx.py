@@ -18,7 +18,7 @@ from squid.inference.onnx import (
 )
 from squid.methods import METHODS, build
 from squid.methods.base import Batch, Method, MethodConfig
-from squid.methods.ensemble import Ensemble
+from squid.nn.standardiser import Standardiser
 
 pytest.importorskip("onnxscript", reason="the export extra is not installed")
 
@@ -32,8 +32,12 @@ SMALL: dict[str, dict[str, Any]] = {
             {"name": "synthetic_lesions", "channels": (8, 16), "preprocess": ["standardise"]},
         ],
     },
-    "squid": {"depth": 3, "slots": 16, "matrix_slots": 16, "heads": 2, "discriminator_width": 4},
-}
+    "squid": {
+        "depth": 3, "slots": 16, "matrix_slots": 16, "heads": 2, "discriminator_width": 4,
+        "uncertainty": True, "lesions": {"channels": (4, 8)},
+        "score": ("discriminator", "relative_residual", "lesions"),
+    },
+}  # fmt: skip
 
 
 def fitted(name: str) -> Method:
@@ -48,8 +52,9 @@ def fitted(name: str) -> Method:
             module.running_mean.normal_(0.0, 0.1)
     with torch.no_grad():
         method.eval().finalize([Batch(images(8), torch.arange(8), {})])
-        if isinstance(method, Ensemble):  # untrained scores hardly differ: no unit to measure in
-            method.spread.fill_(1.0)
+        for module in method.modules():
+            if isinstance(module, Standardiser):  # untrained scores hardly differ: no unit there
+                module.spread.fill_(1.0)
     return method.to(memory_format=torch.channels_last)
 
 

@@ -56,6 +56,8 @@ ABLATIONS = [
     {"queue_update": "generator", "forwards": "separate"},
     {"score_statistics": "running"},
     {"score": "features"},
+    {"score": ("features", "residual")},
+    {"uncertainty": True, "score": "relative_residual"},
     {"grid": 1},
     {"grid": 3, "size": 48, "decoder_memory": "patch"},
 ]

@@ -135,6 +135,6 @@ def test_the_target_marks_what_changed_visibly() -> None:
 def test_jitter_changes_contrast_about_the_middle_and_brightness() -> None:
     images = torch.tensor([0.3, 0.5, 0.7]).view(1, 1, 1, 3).repeat(2, 1, 1, 1)
     draws = torch.tensor([[1.0, 0.5], [0.5, 0.0]])  # the most contrast; the least brightness
-    more, darker = jittered(images, draws, 0.2)[:, 0, 0]
+    more, darker = jittered(images, {"jitter": draws}, 0.2)[:, 0, 0]
     assert_close(more, torch.tensor([0.26, 0.5, 0.74]))
     assert_close(darker, torch.tensor([0.1, 0.3, 0.5]))

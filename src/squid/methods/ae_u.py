@@ -13,9 +13,7 @@ from squid.methods.base import Batch, MethodConfig, OptimizerConfig, Shared
 from squid.methods.reconstruction import Count, ReconstructionConfig, ReconstructionMethod
 from squid.nn.autoencoder import DenseDecoder, DenseEncoder, to_signed
 from squid.nn.conv import at_least_float32
-
-LOG_VARIANCE = (-12.0, 6.0)
-"""Its smallest and largest value: a pixel that is black in every image has no variance at all."""
+from squid.nn.uncertainty import LOG_VARIANCE, gaussian_terms, relative_error
 
 
 class AeUConfig(ReconstructionConfig):
@@ -48,10 +46,7 @@ class AeU(ReconstructionMethod):
         self.decoder = DenseDecoder(*network, maps=2)
 
     def loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
-        """Both terms together are twice the negative log-likelihood of a Gaussian."""
-        mean, log_variance = self._predict(batch.images)
-        error = _relative_error(batch.images, mean, log_variance)
-        return {"error": error.mean(), "log_variance": log_variance.mean()}
+        return gaussian_terms(to_signed(batch.images), *self._predict(batch.images))
 
     def _predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and logarithm of the variance of each pixel in [-1, 1], both (b, 1, h, w)."""
@@ -61,12 +56,7 @@ class AeU(ReconstructionMethod):
         return mean, log_variance.clamp(*LOG_VARIANCE)
 
     def heatmap(self, images: Tensor) -> Tensor:
-        return _relative_error(images, *self._predict(images)).squeeze(1)
+        return relative_error(to_signed(images), *self._predict(images)).squeeze(1)
 
     def reconstruct_signed(self, images: Tensor) -> Tensor:
         return self._predict(images)[0]
-
-
-def _relative_error(images: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
-    """The squared error of each pixel in units of its predicted variance."""
-    return (to_signed(images) - mean).square() * (-log_variance).exp()

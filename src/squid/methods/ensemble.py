@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from squid.methods.base import Batch, Method, Stage
+from squid.nn.standardiser import Standardiser
 from squid.nn.streams import Concurrent
 
 
@@ -17,8 +18,6 @@ class Ensemble(Method):
     each of them."""
 
     members: Sequence[Method]
-    mean: Tensor
-    spread: Tensor
 
     def __init__(self, members: Iterable[Method]) -> None:
         super().__init__()
@@ -30,8 +29,8 @@ class Ensemble(Method):
             for i, member in enumerate(self.members)
             for prefix in member.training_only
         )
-        self.register_buffer("mean", torch.zeros(len(self.members)))
-        self.register_buffer("spread", torch.ones(len(self.members)))
+        # Members may score on different scales; standardised, all weigh the same.
+        self.standardiser = Standardiser(len(self.members))
 
     def begin(self, images: int) -> None:
         for member in self.members:
@@ -51,16 +50,14 @@ class Ensemble(Method):
     def finalize(self, batches: Iterable[Batch]) -> None:
         for member in self.members:
             member.finalize(PreparedBatches(batches, member))
-        # Members may score on different scales; each is standardised so that all weigh the same.
         scores = torch.cat([self._scores(batch.images) for batch in batches])  # (n, members)
-        spread, mean = torch.std_mean(scores, 0, correction=0)
-        self.mean.copy_(mean)
-        # A member whose scores are all equal has no spread to divide by.
-        self.spread.copy_(torch.where(spread > 0, spread, 1.0))
+        for number, of_member in enumerate(scores.unbind(1)):
+            self.standardiser.fit(number, of_member)
 
     def score(self, images: Tensor) -> Tensor:
         """The mean of the members' scores, each standardised over the training images."""
-        return ((self._scores(images) - self.mean) / self.spread).mean(1)
+        standardised: Tensor = self.standardiser(self._scores(images))
+        return standardised.mean(1)
 
     def _scores(self, images: Tensor) -> Tensor:
         """(b, 1, h, w) -> (b, members), on a GPU all of them concurrently."""

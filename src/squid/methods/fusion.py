@@ -16,6 +16,7 @@ from squid.methods.ae_u import AeUConfig
 from squid.methods.base import Batch, Method, MethodConfig
 from squid.methods.ensemble import Ensemble, PreparedBatches
 from squid.methods.synthetic_lesions import SyntheticLesionsConfig
+from squid.nn.standardiser import Standardiser
 
 MAP_IMAGES = 512
 """Training images whose heatmaps give the scale of each part's heatmap."""
@@ -61,9 +62,6 @@ class Fusion(Ensemble):
     title = "Fusion"
     paper = "mean rule of Kittler et al., TPAMI 1998, doi:10.1109/34.667881"
 
-    map_mean: Tensor
-    map_spread: Tensor
-
     def __init__(self, config: FusionConfig) -> None:
         from squid.methods import build
 
@@ -71,25 +69,22 @@ class Fusion(Ensemble):
         sized = [part.model_copy(update={"size": config.size}) for part in config.parts]
         super().__init__(build(part) for part in sized)
         self.config = config
-        self.register_buffer("map_mean", torch.zeros(len(self.members)))
-        self.register_buffer("map_spread", torch.ones(len(self.members)))
+        # One scale for all pixels: a scale per location would hide where maps are bright.
+        self.map_scale = Standardiser(len(self.members))
 
     def finalize(self, batches: Iterable[Batch]) -> None:
         super().finalize(batches)
         for number, member in enumerate(self.members):
-            # One scale for all pixels: a scale per location would hide where maps are bright.
             maps = list(_some_maps(PreparedBatches(batches, member), member))
             if maps:
-                spread, mean = torch.std_mean(torch.cat(maps), correction=0)
-                self.map_mean[number] = mean
-                self.map_spread[number] = torch.where(spread > 0, spread, 1.0)
+                self.map_scale.fit(number, torch.cat(maps))
 
     def heatmap(self, images: Tensor) -> Tensor | None:
         """The mean over the parts that have one, each in units of healthy pixels."""
         standardised = [
             (maps - mean) / spread
             for member, mean, spread in zip(
-                self.members, self.map_mean, self.map_spread, strict=True
+                self.members, self.map_scale.mean, self.map_scale.spread, strict=True
             )
             if (maps := member.heatmap(member.prepare(images))) is not None
         ]

@@ -12,6 +12,7 @@ from squid.nn.conv import ResidualBlock, to_one_channel, upsample2
 from squid.nn.inpainting import ShortcutKind, shortcut
 from squid.nn.memory import Memory, MemoryQueue
 from squid.nn.patches import merge, split
+from squid.nn.uncertainty import LOG_VARIANCE
 
 MemoryPlace = Literal["window", "patch"]
 
@@ -71,9 +72,10 @@ class Decoder(nn.Module):
         skips: bool = True,
         memories: Sequence[MemoryBlock] = (),
         bias: bool = True,
+        uncertainty: bool = False,
     ) -> None:
         """`channels` are the encoder's; skips and memories serve the levels before patches are
-        merged."""
+        merged. With `uncertainty` the variance of each pixel is predicted, too."""
         super().__init__()
         depth = len(channels) - 1
         self.grid, self.merged_at = grid, depth - merge_level
@@ -89,6 +91,7 @@ class Decoder(nn.Module):
         )
         self.memories = nn.ModuleList(memories)
         self.out = nn.Conv2d(channels[0], 1, 1)
+        self.log_variance = nn.Conv2d(channels[0], 1, 1) if uncertainty else None
 
     def forward(
         self, x: Tensor, skips: Sequence[Tensor], masks: Sequence[Tensor | None] = ()
@@ -105,3 +108,10 @@ class Decoder(nn.Module):
                 x = self.memories[i](x, masks[i])
             features.append(x)
         return torch.sigmoid(to_one_channel(self.out, x)), features
+
+    def predict_log_variance(self, features: Sequence[Tensor]) -> Tensor | None:
+        """(b, 1, h, w): the logarithm of the variance of each pixel, from the features of the last
+        level; None without `uncertainty`."""
+        if self.log_variance is None:
+            return None
+        return to_one_channel(self.log_variance, features[-1]).clamp(*LOG_VARIANCE)

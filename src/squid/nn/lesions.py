@@ -45,7 +45,8 @@ VISIBLE = 0.04
 
 
 def lesion_noise(b: int) -> dict[str, NoiseSpec]:
-    """The draws for `b` masks and for every task, whichever of them an image gets."""
+    """The draws for `b` masks, for every task, whichever of them an image gets, and for the
+    jitter."""
     uniform: dict[str, tuple[int, ...]] = {
         "ellipses": (b, ELLIPSES, 5),  # x, y, both radii, angle
         "edge": (b, 1),
@@ -56,6 +57,7 @@ def lesion_noise(b: int) -> dict[str, NoiseSpec]:
         "strength": (b, 1),
         "sign": (b, 1),
         "bend": (b, 1),
+        "jitter": (b, 2),  # contrast, brightness
     }
     specs = {name: NoiseSpec(shape, "uniform") for name, shape in uniform.items()}
     specs["texture"] = NoiseSpec((b, 1, COARSE, COARSE), "normal")
@@ -151,12 +153,12 @@ def lesion_examples(images: Tensor, noise: Noise, tasks: tuple[Task, ...]) -> tu
     return changed, ((changed - images).abs() > VISIBLE).to(changed.dtype)
 
 
-def jittered(images: Tensor, draws: Tensor, most: float) -> Tensor:
-    """Images with another contrast and brightness, by up to `most`; the draws are (b, 2).
+def jittered(images: Tensor, noise: Noise, most: float) -> Tensor:
+    """Images (b, c, h, w) with another contrast and brightness, by up to `most`.
 
     Absolute gray levels must not give a lesion away: exposure differs between radiographs.
     """
-    contrast, brightness = _between((-most, most), draws).unbind(1)
+    contrast, brightness = _between((-most, most), noise["jitter"]).unbind(1)
     return (images - 0.5) * _per_image(1 + contrast) + _per_image(0.5 + brightness)
 
 

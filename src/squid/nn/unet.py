@@ -10,11 +10,12 @@ from squid.nn.conv import BatchNorm, conv3x3, to_one_channel, upsample2
 
 
 class UNet(nn.Module):
-    """(b, 1, h, w) -> logits (b, 1, h, w), at least float32 (Ronneberger et al., MICCAI 2015)."""
+    """(b, inputs, h, w) -> logits (b, 1, h, w), at least float32 (Ronneberger et al., MICCAI
+    2015)."""
 
-    def __init__(self, channels: tuple[int, ...]) -> None:
+    def __init__(self, channels: tuple[int, ...], *, inputs: int = 1) -> None:
         super().__init__()
-        self.down = nn.ModuleList(_level(*pair) for pair in pairwise((1, *channels)))
+        self.down = nn.ModuleList(_level(*pair) for pair in pairwise((inputs, *channels)))
         levels = list(pairwise(channels))[::-1]
         self.up = nn.ModuleList(_level(above + below, above) for above, below in levels)
         self.out = nn.Conv2d(channels[0], 1, 1)

@@ -7,10 +7,14 @@ from pydantic import Field, model_validator
 
 from squid.config import Config
 from squid.methods.base import MethodConfig, OptimizerConfig
+from squid.methods.lesion_segmentation import LesionConfig
 from squid.nn.memory import Shrinkage
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
+MapScore = Literal["residual", "relative_residual", "structure", "lesions"]
+"""Scores that are the mean, or the worst patch, of a map."""
+Score = Literal["discriminator", "features"] | MapScore
 
 
 class LossWeights(Config):
@@ -21,6 +25,8 @@ class LossWeights(Config):
     distillation: float = 0.001
     generator: float = 0.005
     discriminator: float = 0.005
+    uncertainty: float = 0.01
+    """Not in the paper; only with `uncertainty`."""
 
 
 class SquidConfig(MethodConfig):
@@ -150,13 +156,34 @@ class SquidConfig(MethodConfig):
     """Length of that second stage."""
     score_distillation: OptimizerConfig = OptimizerConfig(lr=3e-4, final_lr=0.0, schedule="cosine")
     """The optimiser of that second stage."""
-    score: Literal["discriminator", "features", "residual", "structure"] = "discriminator"
+    uncertainty: bool = False
+    """Whether the student also predicts the variance of each pixel, as AE-U does: the memory says
+    what is healthy, the variance what differs among the healthy (not in the paper)."""
+    lesions: LesionConfig | None = None
+    """A last stage in which a U-Net learns, from an image and its reconstruction, to find
+    synthetic lesions (after DRAEM; not in the paper)."""
+    score: Score | tuple[Score, ...] = "discriminator"
     """`discriminator`: how unreal the reconstruction looks to it (the paper). `features`: distance
     of the discriminator's features of the reconstruction from those of healthy images. `residual`:
-    squared error. `structure`: difference in structure from the image in the worst patch."""
+    squared error. `relative_residual`: squared error over the predicted variance. `structure`:
+    difference in structure from the image in the worst patch. `lesions`: mean logit of the U-Net.
+    Several are averaged, each in units of its spread over the training images."""
     score_statistics: Literal["image", "running"] = "image"
     """Statistics by which the discriminator normalises when scoring: those of each image alone (the
     authors, in effect) or the tracked ones."""
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """The kinds of scores, at least one."""
+        return (self.score,) if isinstance(self.score, str) else self.score
+
+    @property
+    def heatmap(self) -> MapScore:
+        """The first score that has a map, or else the difference in structure."""
+        for one in self.scores:
+            if one != "discriminator" and one != "features":
+                return one
+        return "structure"
 
     @property
     def side(self) -> int:
@@ -196,6 +223,14 @@ class SquidConfig(MethodConfig):
             raise ValueError(
                 "decoder_shortcut 'deferred' never teaches a matrix; use decoder_slots 'queue'."
             )
+        if not self.scores or len(set(self.scores)) < len(self.scores):
+            raise ValueError("score must name at least one kind, and each kind once.")
+        if "relative_residual" in self.scores and not self.uncertainty:
+            raise ValueError("score 'relative_residual' needs uncertainty = true.")
+        if ("lesions" in self.scores) != (self.lesions is not None):
+            raise ValueError("score 'lesions' and the table lesions need each other.")
+        if self.lesions is not None:
+            self.lesions.check_size(self.size)
         if self.shrinkage == "gumbel" and self.k > min(self.slots, self.matrix_slots):
             raise ValueError(f"k {self.k} is more than there are slots; choose a smaller k.")
         if self.queue_update == "step" and self.forwards == "separate":

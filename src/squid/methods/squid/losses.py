@@ -2,13 +2,53 @@
 `nn/discriminator.py`."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from squid.methods.squid.config import SquidConfig
 from squid.nn.conv import at_least_float32
+from squid.nn.uncertainty import gaussian_terms
+
+Maps = list[Tensor]
+TeacherPass = tuple[Tensor, Maps]
+"""The teacher's reconstruction, and its features of each level."""
+
+
+class StudentPass(NamedTuple):
+    """Results of encoder and student; the teacher starts from the encoder's features."""
+
+    reconstruction: Tensor
+    """(b, 1, h, w) in [0, 1]."""
+    features: Maps
+    """One map per level, for distillation."""
+    log_variance: Tensor | None
+    """(b, 1, h, w), with `uncertainty`."""
+    bottleneck: Tensor
+    skips: Maps
+
+
+def reconstruction_terms(
+    config: SquidConfig, student: StudentPass, teacher: TeacherPass | None, images: Tensor
+) -> dict[str, Tensor]:
+    """The losses that need no discriminator."""
+    weights = config.loss_weights
+    terms = {"student": weights.student * F.mse_loss(student.reconstruction, images)}
+    if student.log_variance is not None:
+        both = gaussian_terms(images, student.reconstruction, student.log_variance)
+        terms["uncertainty"] = weights.uncertainty * torch.stack(list(both.values())).sum()
+    if teacher is not None:
+        image, features = teacher
+        terms["teacher"] = weights.teacher * F.mse_loss(image, images)
+        terms["distillation"] = weights.distillation * distillation(
+            student.features,
+            features,
+            learner=config.distillation_learner,
+            reduction=config.distillation_reduction,
+        )
+    return terms
 
 
 def distillation(

@@ -8,10 +8,9 @@ reconstruction looks. A teacher generator, without memories, guides the student 
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -19,8 +18,11 @@ from squid.errors import ConfigError
 from squid.methods.base import Batch, Method, MethodConfig, Objective, Shared, Stage
 from squid.methods.squid import losses
 from squid.methods.squid.blocks import inpainting_block, student_memories
-from squid.methods.squid.config import SquidConfig
+from squid.methods.squid.config import MapScore, SquidConfig
 from squid.methods.squid.distillation import ScoreDistillation, zero_head_copy
+from squid.methods.squid.lesions import LesionStage
+from squid.methods.squid.losses import StudentPass, TeacherPass
+from squid.methods.squid.scores import Prediction, worst_patch
 from squid.methods.squid.temporal_ensemble import TemporalEnsemble
 from squid.nn.conv import at_least_float32
 from squid.nn.decoder import Decoder
@@ -28,25 +30,12 @@ from squid.nn.discriminator import Discriminator, real_or_fake
 from squid.nn.encoder import Encoder, PooledEncoder, ResidualEncoder
 from squid.nn.gaussian import Gaussian, ledoit_wolf
 from squid.nn.inpainting import InpaintingBlock, shortcut
+from squid.nn.lesions import lesion_noise
 from squid.nn.memory import MemoryQueue
 from squid.nn.noise import NoiseSpec
 from squid.nn.patches import split
-from squid.nn.ssim import disagreement
-
-Maps = list[Tensor]
-TeacherPass = tuple[Tensor, Maps]
-"""The teacher's reconstruction, and its features of each level."""
-
-
-class StudentPass(NamedTuple):
-    """Results of encoder and student; the teacher starts from the encoder's features."""
-
-    reconstruction: Tensor
-    """(b, 1, h, w) in [0, 1]."""
-    features: Maps
-    """One map per level, for distillation."""
-    bottleneck: Tensor
-    skips: Maps
+from squid.nn.standardiser import Standardiser
+from squid.nn.unet import UNet
 
 
 class Squid(Method):
@@ -78,14 +67,17 @@ class Squid(Method):
             skips=config.skips,
             bias=config.conv_bias,
         )
-        self.student = decoder(memories=memories)
+        self.student = decoder(memories=memories, uncertainty=config.uncertainty)
         self.teacher = decoder() if config.distillation else None
         self.discriminator = Discriminator(config.size, config.discriminator_width)
         # The networks of the second stage exist only where there is one.
         distilled = config.target_updates > 0
         self.temporal_ensemble = TemporalEnsemble(self.discriminator) if distilled else None
         self.image_discriminator = zero_head_copy(self.discriminator) if distilled else None
-        self.gaussian = Gaussian() if config.score == "features" else None
+        self.segmentation = UNet(config.lesions.channels, inputs=2) if config.lesions else None
+        # What the scores are fitted with.
+        self.gaussian = Gaussian() if "features" in config.scores else None
+        self.standardiser = Standardiser(len(config.scores)) if len(config.scores) > 1 else None
 
     # ---------------------------------------------------------------- training
 
@@ -95,9 +87,10 @@ class Squid(Method):
 
     def noise(self, b: int) -> Mapping[str, NoiseSpec]:
         """Per pass: `mask0` of the in-painting block, `mask1` ... of the student's memories, `keep`
-        of pixel in-painting."""
+        of pixel in-painting; then those of the stage of lesions."""
         passes = ("shared",) if self.config.forwards == "shared" else ("discriminator", "generator")
-        return {f"{name}.{key}": spec for name in passes for key, spec in self._draws(b).items()}
+        masks = {f"{name}.{key}": spec for name in passes for key, spec in self._draws(b).items()}
+        return masks | lesion_noise(b) if self.config.lesions else masks
 
     def _draws(self, b: int) -> dict[str, NoiseSpec]:
         # Masks have one value per place of the map, shared by its channels.
@@ -148,8 +141,10 @@ class Squid(Method):
             after=commit if each_step else None,
             prepare=second.observe if second else None,
             every_epochs=1,
+            snapshots=not config.lesions,  # whose score would be that of an untrained network
         )
-        return (train, second.stage()) if second else (train,)
+        later = (second, self._lesion_stage())
+        return (train, *(one.stage() for one in later if one is not None))
 
     def _score_distillation(self) -> ScoreDistillation | None:
         if self.temporal_ensemble is None or self.image_discriminator is None:
@@ -162,9 +157,14 @@ class Squid(Method):
             score=self._discriminator_score,
         )
 
+    def _lesion_stage(self) -> LesionStage | None:
+        if self.config.lesions is None or self.segmentation is None:
+            return None
+        return LesionStage(self.config.lesions, self.segmentation, self._reconstruct_eval)
+
     def _generator_parameters(self) -> list[nn.Parameter]:
-        # Everything but the discriminators belongs to the generator's objective.
-        scoring = ("discriminator.", "temporal_ensemble.", "image_discriminator.")
+        # Everything but what only scores belongs to the generator's objective.
+        scoring = ("discriminator.", "temporal_ensemble.", "image_discriminator.", "segmentation.")
         return [p for name, p in self.named_parameters() if not name.startswith(scoring)]
 
     def _reconstruct_eval(self, images: Tensor) -> Tensor:
@@ -214,25 +214,8 @@ class Squid(Method):
         inputs = (student.reconstruction, "batch")
         logits: Tensor = functional_call(self.discriminator, frozen, inputs)
         adversarial = config.loss_weights.generator * losses.fooling(logits, config.generator_loss)
-        terms = self._reconstruction_terms(student, teacher, batch.images)
+        terms = losses.reconstruction_terms(config, student, teacher, batch.images)
         return terms | {"generator": adversarial}
-
-    def _reconstruction_terms(
-        self, student: StudentPass, teacher: TeacherPass | None, images: Tensor
-    ) -> dict[str, Tensor]:
-        """The losses that need no discriminator."""
-        config, weights = self.config, self.config.loss_weights
-        terms = {"student": weights.student * F.mse_loss(student.reconstruction, images)}
-        if teacher is not None:
-            image, features = teacher
-            terms["teacher"] = weights.teacher * F.mse_loss(image, images)
-            terms["distillation"] = weights.distillation * losses.distillation(
-                student.features,
-                features,
-                learner=config.distillation_learner,
-                reduction=config.distillation_reduction,
-            )
-        return terms
 
     def _student_pass(self, batch: Batch, name: str) -> StudentPass:
         """Encoder, in-painting and student, with the random masks that `noise` declares under
@@ -243,7 +226,8 @@ class Squid(Method):
         masks = [draws.get(f"mask{i + 1}") for i in range(len(self.student.memories))]
         inpainted = self._inpaint(bottleneck, draws.get("mask0"))
         reconstruction, features = self.student(inpainted, skips, masks)
-        return StudentPass(reconstruction, features, bottleneck, skips)
+        log_variance = self.student.predict_log_variance(features)
+        return StudentPass(reconstruction, features, log_variance, bottleneck, skips)
 
     def _encode(self, images: Tensor, keep: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
         # Pixel in-painting zeroes whole patches of the input.
@@ -281,20 +265,45 @@ class Squid(Method):
             reconstructions = (self.reconstruct(batch.images) for batch in batches)
             features = torch.cat([self._pooled_features(one) for one in reconstructions])  # (n, d)
             self.gaussian.fit(features.mean(0)[None], ledoit_wolf(features)[None])
+        if self.standardiser is not None:
+            scores = torch.cat([self._scores(batch.images) for batch in batches])  # (n, kinds)
+            for number, of_kind in enumerate(scores.unbind(1)):
+                self.standardiser.fit(number, of_kind)
 
     def score(self, images: Tensor) -> Tensor:
-        reconstruction = self.reconstruct(images)
-        if self.config.score == "discriminator":
-            return self._discriminator_score(images, reconstruction)
-        if self.gaussian is not None:
-            features = self._pooled_features(reconstruction)
-            return self.gaussian.distance(features[:, None])[:, 0]
-        if self.config.score == "residual":
-            return (images - at_least_float32(reconstruction)).square().mean((1, 2, 3))
-        patches = split(self._disagreement(images, reconstruction), self.config.grid)
-        # The worst patch decides, so that a small anomaly is not averaged away.
-        by_position = patches.mean((1, 2, 3)).view(-1, self.config.grid**2)  # (b, p)
-        return by_position.amax(1)
+        scores = self._scores(images)
+        if self.standardiser is None:
+            return scores[:, 0]
+        standardised: Tensor = self.standardiser(scores)
+        return standardised.mean(1)
+
+    def _scores(self, images: Tensor) -> Tensor:
+        """(b, 1, h, w) -> (b, kinds)."""
+        prediction = self._predict(images)
+        scores = []
+        for kind in self.config.scores:
+            if kind == "discriminator":
+                scores.append(self._discriminator_score(images, prediction.reconstruction))
+            elif kind == "features":
+                assert self.gaussian is not None
+                features = self._pooled_features(prediction.reconstruction)
+                scores.append(self.gaussian.distance(features[:, None])[:, 0])
+            else:
+                maps = self._map(kind, images, prediction)
+                # The worst patch decides, so that a small anomaly is not averaged away.
+                worst = kind == "structure"
+                scores.append(
+                    worst_patch(maps, self.config.grid) if worst else maps.mean((1, 2, 3))
+                )
+        return torch.stack(scores, 1)
+
+    def _map(self, kind: MapScore, images: Tensor, prediction: Prediction) -> Tensor:
+        """(b, 1, h, w): the map of a score that has one."""
+        if kind == "lesions":
+            assert self.segmentation is not None
+            logits: Tensor = self.segmentation(torch.cat((images, prediction.reconstruction), 1))
+            return logits
+        return prediction.map(kind, images, patch=self.config.size // self.config.grid)
 
     def _discriminator_score(self, images: Tensor, reconstruction: Tensor) -> Tensor:
         """(b, 1, h, w) twice -> (b,): how unreal the reconstruction looks to the discriminator, and
@@ -312,19 +321,15 @@ class Squid(Method):
         return torch.cat((mean, spread), 1)
 
     def heatmap(self, images: Tensor) -> Tensor:
-        """The difference in structure between image and reconstruction, at each pixel."""
-        return self._disagreement(images, self.reconstruct(images))[:, 0]
-
-    def _disagreement(self, images: Tensor, reconstruction: Tensor) -> Tensor:
-        """(b, 1, h, w), in windows of about three quarters of a patch."""
-        # No reconstruction shows details finer than a thirty-second of a patch; smooth them away.
-        patch = self.config.size // self.config.grid
-        return disagreement(images, reconstruction, window=3 * patch // 4 | 1, smooth=patch / 32)
+        return self._map(self.config.heatmap, images, self._predict(images))[:, 0]
 
     def reconstruct(self, images: Tensor) -> Tensor:
+        return self._predict(images).reconstruction
+
+    def _predict(self, images: Tensor) -> Prediction:
         bottleneck, skips = self._encode(images)
-        reconstruction: Tensor = self.student(self._inpaint(bottleneck), skips)[0]
-        return reconstruction
+        reconstruction, features = self.student(self._inpaint(bottleneck), skips)
+        return Prediction(reconstruction, self.student.predict_log_variance(features))
 
     # ------------------------------------------------------------- explanation
 
