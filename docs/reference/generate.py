@@ -6,7 +6,6 @@ import types
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from pydantic.fields import FieldInfo
@@ -14,6 +13,7 @@ from typer.models import OptionInfo
 
 from squid.benchmark import BenchmarkTable, table_of_results
 from squid.benchmark.summary import Line, read_results
+from squid.benchmark.timing import timings
 from squid.cli import app
 from squid.config import Config, Selection
 from squid.data import DATASETS
@@ -28,6 +28,7 @@ from squid.recipe import Recipe
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 README = ROOT / "README.md"
+JOBS = ROOT / "benchmarks/results/jobs"
 MADE = "<!-- Made by docs/reference/generate.py; do not edit. -->"
 
 RECIPE = """# Recipe keys
@@ -157,23 +158,7 @@ def methods_page() -> str:
 
 
 def _comparison() -> BenchmarkTable:
-    return table_of_results([ROOT / "benchmarks/results/jobs"], "The comparison")
-
-
-def timings() -> str:
-    """Mean training seconds of each row's kept results, in TOML."""
-    results, _ = read_results([ROOT / "benchmarks/results/jobs"])
-    seconds: dict[str, dict[str, list[float]]] = {}
-    for result in results:
-        rows = seconds.setdefault(result.section, {})
-        rows.setdefault(result.row, []).append(result.cost.training_seconds)
-    lines = [
-        "# Training seconds of one seed on an NVIDIA H200. Made by docs/reference/generate.py."
-    ]
-    for section, rows in sorted(seconds.items()):
-        lines += ["", f"[{section}]"]
-        lines += [f"{row} = {fmean(times):.0f}" for row, times in rows.items()]
-    return "\n".join(lines) + "\n"
+    return table_of_results([JOBS], "The comparison")
 
 
 def _page(parts: list[str]) -> str:
@@ -275,5 +260,7 @@ if __name__ == "__main__":
     (HERE / "cli.md").write_text(cli_page(), encoding="utf-8")
     (HERE / "methods.md").write_text(methods_page(), encoding="utf-8")
     (HERE / "comparison.md").write_text(comparison_page(), encoding="utf-8")
-    (ROOT / "src/squid/benchmark/timings.toml").write_text(timings(), encoding="utf-8")
+    (ROOT / "src/squid/benchmark/timings.toml").write_text(
+        timings(read_results([JOBS])[0]), encoding="utf-8"
+    )
     README.write_text(readme_page(), encoding="utf-8")

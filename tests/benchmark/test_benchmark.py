@@ -13,22 +13,10 @@ from typer.testing import CliRunner
 
 from squid.benchmark import plan_benchmark, table_of_results
 from squid.benchmark.figures import SHEET_ROWS
-from squid.benchmark.job import (
-    RESULT,
-    backbone,
-    finished,
-    planned_steps,
-    published_steps,
-    read_result,
-    run_job,
-)
-from squid.benchmark.summary import (
-    Line,
-    Spread,
-    expected_seconds,
-    published,
-    summarise_results,
-)
+from squid.benchmark.job import backbone, planned_steps, published_steps, run_job
+from squid.benchmark.store import RESULT, finished, read_result
+from squid.benchmark.summary import Line, Spread, published, summarise_results
+from squid.benchmark.timing import expected_seconds
 from squid.cli import app, main
 from squid.errors import ConfigError, DataError, RunError
 from squid.evaluation.evaluate import read_evaluations
@@ -162,20 +150,6 @@ def test_a_section_may_change_a_row_to_a_recipe(tmp_path: Path) -> None:
     alone = read_recipe(ROOT / "recipes" / "digitanatomy.toml")
     assert plan.jobs[0].recipe.method == alone.method
     assert plan.jobs[0].recipe.train.augment == alone.train.augment
-
-
-def test_every_ablation_changes_one_thing(tmp_path: Path) -> None:
-    """The rows of the paper's Tables 2 and 6, each our recipe but for one field."""
-    plan = plan_benchmark(ROOT / "recipes" / "ablations.toml", tmp_path, seeds=1)
-    assert plan.sections == ("components", "appendix")
-    full = read_recipe(ROOT / "recipes" / "zhanglab.toml").method.model_dump()
-    for job in plan.jobs:
-        method = job.recipe.method.model_dump()
-        changed = [key for key, value in method.items() if value != full[key]]
-        assert len(changed) == (0 if job.row == "full" else 1), job.row
-    assert published("zhanglab", "no-space-aware")["auc"] == Spread(77.6, 0.5)
-    rows = dict.fromkeys(job.row for job in plan.jobs)
-    assert [row for row in rows if not published("zhanglab", row)] == ["patch-decoder-memory"]
 
 
 # Cost
@@ -371,11 +345,22 @@ def test_a_plan_is_listed_without_training(
     assert not out.exists()
 
 
-def test_expected_times_are_those_of_kept_results() -> None:
-    times = expected_seconds("zhanglab", "vae")
-    assert times is not None
-    assert 10 < times < 1000
-    assert expected_seconds("zhanglab", "nothing") is None
+def test_expected_times_are_those_of_kept_results(recipe: Path, tmp_path: Path) -> None:
+    path = ROOT / "recipes" / "benchmark.toml"
+    plan = plan_benchmark(path, tmp_path, sections=["zhanglab"], rows=["vae"], seeds=1)
+    job = plan.jobs[0]
+    measured = expected_seconds(job)
+    assert measured is not None
+    assert 10 < measured < 1000
+    # A row that was never run is expected to take as long as its steps.
+    other = job.model_copy(update={"row": "half", "recipe": job.recipe})
+    whole = expected_seconds(other)
+    halved = job.recipe.with_settings(["method.epochs=125"])
+    half = expected_seconds(other.model_copy(update={"recipe": halved}))
+    assert whole is not None
+    assert half == pytest.approx(whole / 2)
+    unread = read_recipe(ROOT / "recipes" / "chexpert.toml")
+    assert expected_seconds(other.model_copy(update={"recipe": unread})) is None
 
 
 @pytest.mark.slow

@@ -1,17 +1,15 @@
 """The paper's tables: rows by seeds, run, resumed, summarised and set next to the paper."""
 
 import logging
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from squid.benchmark.figures import digit_sheet
-from squid.benchmark.job import RESULT, read_result
 from squid.benchmark.plan import Plan, plan_benchmark
 from squid.benchmark.runner import Watch, read_failure, run_plan
+from squid.benchmark.store import TRIVIAL_FILE, ResultStore
 from squid.benchmark.summary import (
-    TRIVIAL_FILE,
     TrivialLine,
     measure_trivial,
     read_results,
@@ -29,7 +27,7 @@ from squid.report.style import Chart
 __all__ = [
     "BenchmarkTable",
     "Plan",
-    "keep_results",
+    "ResultStore",
     "plan_benchmark",
     "run_benchmark",
     "table_of_results",
@@ -42,31 +40,40 @@ def run_benchmark(
     plan: Plan,
     *,
     parallel: int = 1,
+    minutes: float | None = None,
     device: Device = "auto",
     watch: Watch | None = None,
     selection: Selection | None = None,
+    kept: Path | None = None,
 ) -> BenchmarkTable:
-    """Run what is not done yet and write the tables into the plan's folder, whatever failed."""
-    check_data(plan)
-    run_plan(plan, parallel=parallel, device=device, watch=watch)
-    results = [found for job in plan.jobs if (found := read_result(job.folder)) is not None]
+    """Run what is not done yet and write the tables into the plan's folder, whatever failed.
+
+    `kept` is a flat folder that gets a file for each result as soon as there is one; what it holds
+    already is not run again. After so many `minutes` the rest is left to the next call.
+    """
+    store = ResultStore(plan, kept)
+    check_data(plan, store)
+    run_plan(plan, store, parallel=parallel, minutes=minutes, device=device, watch=watch)
     failures = [
         (job.name, why) for job in plan.jobs if (why := read_failure(job.folder)) is not None
     ]
-    trivial = [line for name in plan.sections for line in _trivial(plan, name)]
+    # A curve compares settings of one method: trivial scores belong to tables of methods.
+    tables = [name for name in plan.sections if plan.of(name)[0].value is None]
+    trivial = [line for name in tables for line in _trivial(plan, name)]
+    store.keep_trivial()
     charts = [chart for name in plan.sections for chart in _sheets(plan, name, device)]
-    lines = summarise_results(results, selection)
+    lines = summarise_results(list(store.results()), selection)
     table = BenchmarkTable(plan.title, lines, trivial, failures, charts)
     table.write(plan.out)
     return table
 
 
-def check_data(plan: Plan) -> None:
+def check_data(plan: Plan, store: ResultStore) -> None:
     """Read each dataset once, so that missing data stop the benchmark before its first job."""
     seen: list[tuple[DataConfig, int]] = []
     for job in plan.jobs:
         wanted = job.recipe.data, job.recipe.method.size
-        if wanted in seen or read_result(job.folder) is not None:
+        if wanted in seen or store.find(job) is not None:
             continue
         seen.append(wanted)
         try:
@@ -84,18 +91,6 @@ def table_of_results(
     """The table of kept results: nothing is trained, no image is read."""
     results, trivial = read_results(paths)
     return BenchmarkTable(title, summarise_results(results, selection), trivial)
-
-
-def keep_results(plan: Plan, folder: Path) -> None:
-    """Copies the results of a plan's jobs, and its trivial scores, into one flat folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for job in plan.jobs:
-        if (job.folder / RESULT).is_file():
-            name = job.name.replace("/", "-")
-            shutil.copyfile(job.folder / RESULT, folder / f"{name}.json")
-    for section in plan.sections:
-        if (plan.out / section / TRIVIAL_FILE).is_file():
-            shutil.copyfile(plan.out / section / TRIVIAL_FILE, folder / f"{section}-{TRIVIAL_FILE}")
 
 
 def _trivial(plan: Plan, section: str) -> list[TrivialLine]:

@@ -1,10 +1,8 @@
-"""The figures of a benchmark: the test AUC over each row's training, and the paper's qualitative
-comparison of reconstructions on DigitAnatomy."""
+"""The paper's qualitative comparison of reconstructions on DigitAnatomy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from textwrap import fill
 
 import numpy as np
 import torch
@@ -13,80 +11,20 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from squid.benchmark.job import read_result
 from squid.benchmark.plan import Job
+from squid.benchmark.store import read_result
 from squid.config import Device
 from squid.data.digitanatomy import CONDITIONS, GRID
 from squid.data.image_set import ImageSet
 from squid.detector import Detector
 from squid.evaluation.digits import Reader, train_reader
-from squid.evaluation.record import Result
-from squid.report.style import (
-    BLUE,
-    ORANGE,
-    VERMILION,
-    Chart,
-    canvas,
-    faint,
-    legend,
-    panels,
-    without_axes,
-)
+from squid.report.style import ORANGE, Chart, canvas, without_axes
 
-TITLE_LETTERS = 40
-"""Letters of a line above a panel."""
 SHEET_ROWS = ("squid", "f_anogan", "ganomaly", "memae")
 """The rows that the paper compares."""
 _PICTURE = 1.55  # inches, with its gap
 
 Array = NDArray[np.float64]
-
-# The test AUC over a training
-
-
-def auc_curves(section: str, rows: Mapping[str, Sequence[Result]]) -> Chart | None:
-    """One panel per row, by its title; None where no row took snapshots."""
-    curves = {title: results for title, results in rows.items() if any(r.curve for r in results)}
-    if not curves:
-        return None
-    return Chart(
-        name=f"auc-curves-{section}",
-        alt=f"Test AUC by epoch of {', '.join(curves)}",
-        caption="The test AUC over the epochs, a line for each seed: to see how steady scores are, "
-        "never to choose by. Epochs of several members are counted on.",
-        plot=partial(plot_auc_curves, curves),
-        wide=True,
-    )
-
-
-def plot_auc_curves(rows: Mapping[str, Sequence[Result]]) -> Figure:
-    figure, axes = panels(len(rows), height=3.0)
-    for panel, (title, results) in zip(axes, rows.items(), strict=True):
-        for result in results:
-            _plot_auc_curve(panel, result)
-        panel.set(title=fill(title, TITLE_LETTERS), xlabel="Epoch", ylabel="AUC, %")
-        # One scale for all rows, so that their steadiness can be compared by eye.
-        panel.sharey(axes[0])
-    # Seeds share their colours, so the legend names one line of each kind.
-    kinds = {label: line for line, label in zip(*axes[0].get_legend_handles_labels(), strict=True)}
-    legend(axes[0], handles=list(kinds.values()), loc="lower right")
-    return figure
-
-
-def _plot_auc_curve(axes: Axes, result: Result) -> None:
-    if result.curve is None:
-        return
-    epochs, alone, mean = map(
-        np.asarray, (result.curve.epochs, result.curve.auc, result.curve.mean_auc)
-    )
-    axes.plot(epochs, 100 * alone, color=faint(), linewidth=0.7, alpha=0.6, label="one epoch")
-    axes.plot(epochs, 100 * mean, color=BLUE, linewidth=1.4, label="mean up to there")
-    # A little right of the last epoch, where it covers none of the lines.
-    end, final = 1.03 * epochs[-1], 100 * result["final"].auc
-    axes.plot(end, final, "o", color=VERMILION, markersize=4, label="end of training")
-
-
-# Reconstructions of DigitAnatomy
 
 
 @dataclass(frozen=True)

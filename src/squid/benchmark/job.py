@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from squid.benchmark.plan import Job
+from squid.benchmark.store import RESULT
 from squid.config import Device, Selection
 from squid.data.image_set import Splits
 from squid.detector import Detector
 from squid.durable import write_text
-from squid.errors import RunError
 from squid.evaluation.evaluate import evaluate_detector, save_evaluations
-from squid.evaluation.record import AucCurve, Cost, Evaluations, Provenance, Result, read_record
+from squid.evaluation.record import AucCurve, Cost, Evaluations, Provenance, Result
 from squid.evaluation.selection import (
     Snapshots,
     late_auc_range,
@@ -29,32 +29,12 @@ from squid.run import Run
 from squid.train import Engine, Monitor
 from squid.training import train_run
 
-RESULT = "result.json"
 TIMED = 64
 """Images whose scoring is timed."""
 DIGITS = 6
 """Significant digits of a score that is kept."""
 SCHEDULE = ("epochs", "steps", "encoder_steps", "batch_size")
 """The fields that a benchmark may shorten."""
-
-
-def read_result(folder: Path) -> Result | None:
-    path = folder / RESULT
-    return read_record(Result, path) if path.is_file() else None
-
-
-def finished(job: Job) -> bool:
-    """Whether the job has its result; the result of another recipe is refused."""
-    result = read_result(job.folder)
-    # A folder may be left over from an earlier version of the benchmark file.
-    if result is not None and (
-        result.recipe != job.recipe or result.evaluations.split != job.split
-    ):
-        raise RunError(
-            f"{job.folder} holds the result of another recipe or split; remove it or choose "
-            "another --out."
-        )
-    return result is not None
 
 
 def run_job(job: Job, *, device: Device = "auto", monitor: Monitor | None = None) -> Result:
@@ -81,9 +61,8 @@ def run_job(job: Job, *, device: Device = "auto", monitor: Monitor | None = None
     if job.split == "test":
         save_evaluations(run, evaluations)
     result = Result(
-        section=job.section,
-        row=job.row,
-        title=job.title,
+        **dict(job.places[0]),
+        also=job.also,
         recipe=job.recipe,
         provenance=_provenance(job, run),
         cost=_cost(detector, splits, run.path, training=spent, began=began),

@@ -1,6 +1,7 @@
 """Runs the jobs of a plan, several in parallel, and goes on when one fails."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -12,14 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from squid.benchmark.job import finished, read_result
 from squid.benchmark.plan import Job, Plan
+from squid.benchmark.store import ResultStore
 from squid.config import Device
 from squid.data.decode import cores
+from squid.evaluation.record import Result
 
 FAILURE = "failure.json"
 LOG, ERRORS = "benchmark.log", "benchmark.err"
 POLL_SECONDS = 0.2
+SAVING_SECONDS = 60.0
+"""How long an interrupted job may take to save its training before it is killed."""
 _LAST_LINES = 30  # of an error that is kept
 
 Status = Literal["waiting", "running", "done", "failed"]
@@ -48,10 +52,8 @@ class JobState:
             return (read_failure(self.job.folder) or "?").strip().splitlines()[-1]
         return _last_line(self.job.folder / LOG) if self.status == "running" else ""
 
-    def done(self) -> None:
-        """Called once its result is written."""
-        result = read_result(self.job.folder)
-        assert result is not None
+    def done(self, result: Result) -> None:
+        """Called once there is its result."""
         self.status = "done"
         self.auc = result["final"].auc
 
@@ -60,30 +62,45 @@ Watch = Callable[[Sequence[JobState]], None]
 
 
 def run_plan(
-    plan: Plan, *, parallel: int = 1, device: Device = "auto", watch: Watch | None = None
+    plan: Plan,
+    store: ResultStore,
+    *,
+    parallel: int = 1,
+    minutes: float | None = None,
+    device: Device = "auto",
+    watch: Watch | None = None,
 ) -> list[JobState]:
-    """Run every job that has no result yet; what failed before is tried again."""
+    """Run every job that has no result yet; what failed before is tried again. After so many
+    `minutes` no job is started, and those that run save their trainings for the next call."""
+    end = time.monotonic() + 60 * minutes if minutes is not None else math.inf
     states = [JobState(job) for job in plan.jobs]
     # Results of earlier calls count, so that an interrupted benchmark goes on.
     for state in states:
-        if finished(state.job):
-            state.done()
+        if (result := store.find(state.job)) is not None:
+            state.done(result)
+            store.keep(state.job)
     waiting = deque(state for state in states if state.status == "waiting")
     running: list[JobState] = []
     try:
         # Filled up to `parallel`, then looked at several times a second.
-        while waiting or running:
+        while (waiting or running) and time.monotonic() < end:
             while waiting and len(running) < parallel:
                 running.append(
                     _start(waiting.popleft(), device, threads=max(1, cores() // parallel))
                 )
-            running = [state for state in running if not _ended(state)]
+            running = [state for state in running if not _ended(state, store)]
             if watch is not None:
                 watch(states)
             time.sleep(POLL_SECONDS)
     finally:
         # Also when the user interrupts: no job may outlive this call.
         _interrupt(running)
+    for state in running:
+        # One may have come to its end meanwhile; the next call goes on with the others.
+        if state.process is not None and state.process.poll() == 0:
+            state.done(store.add(state.job))
+        else:
+            state.status = "waiting"
     return states
 
 
@@ -107,7 +124,7 @@ def _start(state: JobState, device: Device, *, threads: int) -> JobState:
     return state
 
 
-def _ended(state: JobState) -> bool:
+def _ended(state: JobState, store: ResultStore) -> bool:
     assert state.process is not None
     code = state.process.poll()
     if code is None:
@@ -117,7 +134,7 @@ def _ended(state: JobState) -> bool:
         state.status = "failed"
         _record_failure(state.job, code)
     else:
-        state.done()
+        state.done(store.add(state.job))
     return True
 
 
@@ -141,8 +158,15 @@ def _interrupt(running: Sequence[JobState]) -> None:
         if state.process is not None:
             state.process.send_signal(signal.SIGINT)
     # All are waited for after all were asked, so that they save at the same time.
+    end = time.monotonic() + SAVING_SECONDS
     for state in running:
-        if state.process is not None:
+        if state.process is None:
+            continue
+        try:
+            state.process.wait(max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            # One that compiles hears nothing; its last saved state is all it has.
+            os.killpg(state.process.pid, signal.SIGKILL)
             state.process.wait()
 
 

@@ -1,6 +1,5 @@
 """Results of single jobs put together: one line per row and selection, over its seeds."""
 
-import json
 import statistics
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,14 +13,13 @@ from squid.config import Selection
 from squid.data.image_set import Splits
 from squid.errors import DataError
 from squid.evaluation.metrics import BEST_ACCURACY, Metrics, evaluate
-from squid.evaluation.record import Evaluation, Result, TrivialResult, read_record
+from squid.evaluation.record import Evaluation, Result, TrivialResult, read_keys, read_record
 from squid.evaluation.selection import SELECTION_NAMES
 from squid.evaluation.trivial import trivial_scores
 from squid.methods import METHODS
 
 SHOWN = ("auc", "accuracy", "f1")
 """The measures of the paper's table, at the threshold of best accuracy."""
-TRIVIAL_FILE = "trivial.json"
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,22 @@ class Line:
         return self.results[0].title
 
     @property
+    def heading(self) -> str:
+        """The section's name in tables."""
+        return self.results[0].heading or self.section
+
+    @property
+    def value(self) -> float | None:
+        """Where on the section's curve; None where it is a table."""
+        return self.results[0].value
+
+    @property
+    def shortened(self) -> bool:
+        """Whether it was trained for fewer steps than the method's default schedule has."""
+        spent = self.results[0].cost
+        return 0 < spent.steps < spent.published_steps
+
+    @property
     def selection_name(self) -> str:
         return SELECTION_NAMES[self.selection]
 
@@ -79,6 +93,12 @@ class Line:
         # All seeds or none: a mean over some of them would not compare with the other columns.
         known = [value for value in found if value is not None]
         return _percent(known) if len(known) == len(found) else None
+
+    @property
+    def noisy(self) -> Spread | None:
+        """AUC of the test images with added noise; None where that was not read."""
+        found = [one.noisy_auc.value for one in self.evaluations if one.noisy_auc is not None]
+        return _percent(found) if len(found) == len(self.results) else None
 
     @property
     def paper(self) -> Mapping[str, Spread]:
@@ -121,12 +141,18 @@ class Line:
         return _percent(known) if known else None
 
     @property
-    def scoring_seconds(self) -> Spread:
-        """For an image, by every snapshot whose score is averaged."""
-        return Spread.of(
+    def scoring_seconds(self) -> float:
+        """For an image, by every snapshot whose score is averaged; the median over seeds, as single
+        readings are disturbed by other jobs."""
+        return statistics.median(
             result.cost.scoring_seconds * _scorings(result, self.selection)
             for result in self.results
         )
+
+    @property
+    def training_seconds(self) -> float:
+        """The median over seeds."""
+        return statistics.median(result.cost.training_seconds for result in self.results)
 
     @property
     def run_bytes(self) -> Spread | None:
@@ -148,10 +174,13 @@ def adjusted_auc(evaluation: Evaluation) -> float | None:
     return covariate.adjusted.value if covariate and covariate.adjusted else None
 
 
-def _scorings(result: Result, selection: Selection) -> int:
-    """How many networks score an image."""
-    several = selection == "snapshot_mean" and result.curve is not None
-    return len(result.curve.epochs) if several and result.curve else 1
+def _scorings(result: Result, selection: Selection) -> float:
+    """How often an image is scored, in scores of the whole run folder. A snapshot is of one member
+    alone, a run folder has all of them."""
+    members = result.recipe.method.members
+    if selection == "final" or result.curve is None:
+        return 1
+    return (len(result.curve.epochs) if selection == "snapshot_mean" else 1) / members
 
 
 def summarise_results(results: Sequence[Result], only: Selection | None = None) -> list[Line]:
@@ -179,19 +208,6 @@ def published(data: str, row: str) -> dict[str, Spread]:
 @cache
 def _published() -> dict[str, Any]:
     text = files("squid.benchmark").joinpath("published.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
-
-
-def expected_seconds(section: str, row: str) -> float | None:
-    """Training time of one seed on an NVIDIA H200, as measured by the kept results; None where
-    there is none."""
-    seconds: float | None = _timings().get(section, {}).get(row)
-    return seconds
-
-
-@cache
-def _timings() -> dict[str, Any]:
-    text = files("squid.benchmark").joinpath("timings.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 
@@ -235,11 +251,11 @@ def read_results(paths: Iterable[Path]) -> tuple[list[Result], list[TrivialLine]
     results: list[Result] = []
     trivial: dict[tuple[str, str], TrivialLine] = {}
     for path in _files(paths):
-        if "trivial" in _keys(path):
+        if "trivial" in read_keys(path):
             lines = trivial_lines(read_record(TrivialResult, path))
             trivial |= {(one.section, one.name): one for one in lines}
         else:
-            results.append(read_record(Result, path))
+            results += read_record(Result, path).placed()
     # Rows that are no method by name follow after all methods.
     order = {name: place for place, name in enumerate(METHODS)}
     results.sort(key=lambda r: (r.section, order.get(r.row, len(order)), r.row, r.seed))
@@ -252,17 +268,9 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
     """A folder may hold other JSON files, which are passed over."""
     for path in paths:
         if path.is_dir():
-            yield from sorted(p for p in path.rglob("*.json") if "section" in _keys(p))
+            yield from sorted(p for p in path.rglob("*.json") if "section" in read_keys(p))
         else:
             yield path
-
-
-def _keys(path: Path) -> set[str]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise DataError(f"{path} cannot be read as JSON.") from None
-    return set(found) if isinstance(found, dict) else set()
 
 
 def _value(metrics: Metrics, name: str) -> float:

@@ -3,13 +3,13 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from squid.cli.options import DeviceOption
 from squid.cli.printing import console, errors, show_plan
-from squid.config import Device, EvaluatedSplit, Selection
+from squid.config import EvaluatedSplit, Selection
 from squid.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,8 +33,22 @@ SelectionOption = Annotated[
         "each.",
     ),
 ]
+Minutes = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        metavar="N",
+        help="Start no job after so many minutes and save those that run; the same command goes "
+        "on. For a rented machine.",
+    ),
+]
 Results = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Copy each job's result JSON there.")
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Keep a JSON file for each result there, as soon as there is one; a job whose result "
+        "is there already is not run.",
+    ),
 ]
 
 
@@ -60,6 +74,7 @@ def benchmark(
         typer.Option(help="Images to evaluate; choose between settings on validation images."),
     ] = "test",
     parallel: Parallel = 1,
+    minutes: Minutes = None,
     device: DeviceOption = "auto",
     out: Annotated[
         Path | None,
@@ -92,31 +107,28 @@ def benchmark(
         split=split,
     )
     if list_:
-        show_plan(console, plan)
+        show_plan(console, plan, results, parallel)
         return
-    _run(plan, parallel, device, results, selection)
+    _run(plan, parallel=parallel, minutes=minutes, device=device, kept=results, selection=selection)
 
 
-def _run(
-    plan: "Plan", parallel: int, device: Device, results: Path | None, selection: Selection | None
-) -> None:
-    from squid.benchmark import keep_results, run_benchmark
+def _run(plan: "Plan", **options: Any) -> None:
+    from squid.benchmark import ResultStore, run_benchmark
     from squid.cli.live_table import LiveTable
 
     try:
         with LiveTable(errors) as watch:
-            table = run_benchmark(
-                plan, parallel=parallel, device=device, watch=watch, selection=selection
-            )
+            table = run_benchmark(plan, watch=watch, **options)
     except KeyboardInterrupt:
         errors.print("Interrupted; the same command goes on.")
         sys.exit(130)
-    if results is not None:
-        keep_results(plan, results)
     _print(table, None)
     errors.print(f"Tables: {plan.out}/table.md, .csv, .json, .html", highlight=False)
     if table.failures:
         raise typer.Exit(1)
+    store = ResultStore(plan, options["kept"])
+    if left := sum(store.find(job) is None for job in plan.jobs):
+        errors.print(f"{left} of {len(plan.jobs)} jobs are left; the same command goes on.")
 
 
 def _print(table: "BenchmarkTable", out: Path | None) -> None:

@@ -203,24 +203,34 @@ def show_calibration(console: Console, run: Path, calibration: "Calibration") ->
     console.print(table)
 
 
-def show_plan(console: Console, plan: "Plan") -> None:
+def show_plan(console: Console, plan: "Plan", kept: Path | None, parallel: int) -> None:
     """Rows, seeds and expected time of a benchmark, and what is done already."""
-    from squid.benchmark.job import read_result
-    from squid.benchmark.summary import expected_seconds
+    from squid.benchmark import ResultStore
+    from squid.benchmark.timing import expected_seconds
 
+    store = ResultStore(plan, kept)
+    # A job of several sections is run in the first of them, and counts there.
     table = Table("section", "row", "seeds", "done", "expected minutes", title=plan.title)
     total, unknown = 0.0, 0
     for section in plan.sections:
+        left = 0.0
         for row in dict.fromkeys(job.row for job in plan.of(section)):
             jobs = [job for job in plan.of(section) if job.row == row]
-            done = sum(read_result(job.folder) is not None for job in jobs)
-            seconds = expected_seconds(section, row)
+            own = [job for job in plan.jobs if (job.section, job.row) == (section, row)]
+            todo = [job for job in own if store.find(job) is None]
+            seconds = expected_seconds(jobs[0])
             unknown += seconds is None
-            total += (seconds or 0.0) * (len(jobs) - done)
-            minutes = "?" if seconds is None else f"{len(jobs)} x {seconds / 60:.1f}"
+            left += (seconds or 0.0) * len(todo)
+            done = sum(store.find(job) is not None for job in jobs)
+            minutes = "?" if seconds is None else f"{len(todo)} x {seconds / 60:.1f}"
             seeds = ", ".join(str(job.recipe.seed) for job in jobs)
             table.add_row(section, row, seeds, f"{done} of {len(jobs)}", minutes)
+        table.add_row(section, "[bold]left[/]", "", "", f"[bold]{left / 60:.0f}[/]")
+        table.add_section()
+        total += left
     console.print(table)
-    left = [f"about {total / 60:.0f} minutes left on one NVIDIA H200"] if total else []
-    left += [f"{unknown} rows of unknown length"] if unknown else []
-    print_line(console, ", and ".join(left) or "nothing is left to run")
+    about = f"about {total / 60 / parallel:.0f} minutes left on one NVIDIA H200"
+    about += f" with {parallel} jobs at once" if parallel > 1 else ""
+    words = [about] if total else []
+    words += [f"{unknown} rows of unknown length"] if unknown else []
+    print_line(console, ", and ".join(words) or "nothing is left to run")

@@ -1,9 +1,10 @@
 """What an evaluation and a benchmark job leave: typed records, whose JSON dumps are `metrics.json`
 of a run folder and `result.json` of a job."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,13 +141,43 @@ class AucCurve(Config):
     none of the snapshots."""
 
 
-class Result(Config):
-    """One row and seed of a benchmark."""
+class Place(Config):
+    """Where a result stands in the tables of a benchmark."""
 
     section: str
+    heading: str = ""
+    """The section's name in tables; its own where it is empty."""
     row: str
     title: str
     """The row's name in tables."""
+    axis: str = ""
+    """The recipe key along which the section is a curve; '' where it is a table."""
+    value: float | None = None
+    """Where on that axis."""
+    series: str = ""
+    """The line of the curve."""
+
+
+class Placed(Place):
+    """What stands in one place or in several: sections share what has the same recipe."""
+
+    also: tuple[Place, ...] = ()
+    """The other places."""
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        own = {name: getattr(self, name) for name in Place.model_fields}
+        return (Place(**own), *self.also)
+
+    def placed(self) -> Iterator[Self]:
+        """A copy for each place, which stands there alone."""
+        for place in self.places:
+            yield self.model_copy(update={**dict(place), "also": ()})
+
+
+class Result(Placed):
+    """One row and seed of a benchmark."""
+
     recipe: SerializeAsAny[Recipe]
     provenance: Provenance
     cost: Cost
@@ -168,6 +199,15 @@ class TrivialResult(Config):
     section: str
     fingerprint: str
     trivial: Mapping[str, Metrics]
+
+
+def read_keys(path: Path) -> set[str]:
+    """The keys of a JSON file; empty where it holds no table."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise DataError(f"{path} cannot be read as JSON.") from None
+    return set(found) if isinstance(found, dict) else set()
 
 
 def read_record(kind: type[R], path: Path) -> R:

@@ -33,11 +33,17 @@ class Curve:
     scores: Array
     labels: NDArray[np.int64]
     colour: str = PALETTE[0]
+    dash: str = DASHES[0]
 
 
-def roc(curves: Sequence[Curve], thresholds: Mapping[str, float] | None = None) -> Figure:
-    """ROC curves; operating points are those of the first one."""
-    figure = canvas(5.6, 5.0)
+def roc(
+    curves: Sequence[Curve],
+    thresholds: Mapping[str, float] | None = None,
+    *,
+    beside: bool = False,
+) -> Figure:
+    """ROC curves; operating points are those of the first one. A long legend stands `beside`."""
+    figure = canvas(8.8 if beside else 5.6, 5.0)
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], color=faint(), linewidth=1, linestyle=":")
     # Matplotlib leaves labels that begin with an underscore out of the legend.
@@ -45,7 +51,8 @@ def roc(curves: Sequence[Curve], thresholds: Mapping[str, float] | None = None) 
     for curve in curves:
         false_alarms, found, _ = roc_curve(curve.labels, curve.scores)
         label = curve.label if curve.label not in named else "_"  # one entry for several seeds
-        axes.plot(false_alarms, found, color=curve.colour, label=label, clip_on=False)
+        style: dict[str, Any] = {"color": curve.colour, "linestyle": curve.dash}
+        axes.plot(false_alarms, found, label=label, clip_on=False, **style)
         named.add(curve.label)
     for (name, value), marker in zip((thresholds or {}).items(), "oD", strict=False):
         x, y = _operating_point(curves[0], value)
@@ -54,7 +61,8 @@ def roc(curves: Sequence[Curve], thresholds: Mapping[str, float] | None = None) 
         )
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="False alarms (1 - specificity)")
     axes.set(ylabel="Found anomalies (sensitivity)", aspect="equal")
-    legend(axes, loc="lower right")
+    where = {"loc": "center left", "bbox_to_anchor": (1.02, 0.5)} if beside else {}
+    legend(axes, **{"loc": "lower right", **where})
     return figure
 
 
