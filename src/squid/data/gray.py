@@ -9,7 +9,7 @@ import PIL.Image
 import PIL.ImageOps
 from numpy.typing import NDArray
 
-from squid.data.levels import ROWS, Levels, to_bytes
+from squid.data.levels import ROWS, Levels, Shades, to_bytes
 from squid.data.meaning import Meaning, is_scaled_up, meaning_of
 from squid.errors import DataError
 
@@ -20,8 +20,9 @@ Value = TypeVar("Value", np.uint16, np.float32)
 class Gray:
     """A decoded image at its own size, and what a reader of its score must know."""
 
-    pixels: PIL.Image.Image | Levels | NDArray[np.generic]
-    """A picture of mode L, integers of more than eight bits, or (h, w) uint8 or float in [0, 1]."""
+    pixels: PIL.Image.Image | Levels | Shades | NDArray[np.generic]
+    """A picture of mode L, integers of more than eight bits, a DICOM file's stored values, or
+    (h, w) uint8 or float in [0, 1]."""
     steps: tuple[str, ...] = ()
     """What was done to it, in order."""
     warnings: tuple[str, ...] = ()

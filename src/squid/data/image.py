@@ -25,11 +25,12 @@ from squid.data.container import (
     count_pages,
     refuse_damage,
 )
+from squid.data.dicom import is_dicom, read_dicom
 from squid.data.gray import Gray, gray_of
-from squid.data.levels import Levels, RangeWarning, to_bytes
+from squid.data.levels import Levels, RangeWarning, Shades, to_bytes
 from squid.data.meaning import significant_bits
 from squid.data.reading import AS_DECLARED, Reading
-from squid.errors import DataError
+from squid.errors import DataError, MissingExtra
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".dcm", ".dicom"})
 """Endings of the files that are taken from a folder of images."""
@@ -70,14 +71,15 @@ def read_image(
     *,
     reading: Reading = AS_DECLARED,
 ) -> Image:
-    """A PNG, JPEG, TIFF or BMP, from a file or from its bytes (then `name` is used in messages)."""
+    """A PNG, JPEG, TIFF, BMP or DICOM image, from a file or from its bytes (then `name` is used in
+    messages)."""
     gray, name = _read(source, name, reading)
     for warning in warnings_of(gray, name):
         warnings.warn(warning, RangeWarning, stacklevel=2)
     match gray.pixels:
         case PIL.Image.Image():
             pixels = np.array(gray.pixels).astype(np.float32) / np.float32(255.0)
-        case Levels():
+        case Levels() | Shades():
             pixels = gray.pixels.to_unit()
         case _:
             pixels = gray.pixels.astype(np.float32, copy=False)
@@ -129,6 +131,8 @@ def _guard(name: str, decode: Callable[[], Gray]) -> Gray:
         return decode()
     except DataError as error:
         raise DataError(f"{name} {error}") from None
+    except MissingExtra:
+        raise
     except (PIL.Image.DecompressionBombWarning, PIL.Image.DecompressionBombError):
         raise DataError(
             f"{name} has too many pixels, the limit is {MAX_PIXELS:,}; make it smaller."
@@ -142,7 +146,7 @@ def _guard(name: str, decode: Callable[[], Gray]) -> Gray:
 def _decode(data: bytes, reading: Reading) -> Gray:
     """The image in a file's bytes; messages begin with a verb."""
     if is_dicom(data):
-        raise DataError("is a DICOM file, which is not supported yet; save it as PNG.")
+        return read_dicom(data, reading.dicom)
     check_bytes(data)
     with PIL.Image.open(io.BytesIO(data), formats=FORMATS) as picture:
         check_size(*picture.size)
@@ -156,14 +160,17 @@ def _decode(data: bytes, reading: Reading) -> Gray:
 
 def resized(gray: Gray, size: int, name: str) -> Resized:
     """Bytes of one size, with warnings that name the image."""
-    values = gray.pixels.values if isinstance(gray.pixels, Levels) else gray.pixels
+    values: PIL.Image.Image | np.ndarray
     match gray.pixels:
         case Levels():
-            pixels = _resize(gray.pixels.to_bytes(), size)
+            values, pixels = gray.pixels.values, _resize(gray.pixels.to_bytes(), size)
+        case Shades():
+            values = gray.pixels.to_bytes()  # a window can make all values one gray
+            pixels = _resize(values, size)
         case np.ndarray():
-            pixels = _resize(to_bytes(gray.pixels), size)
+            values, pixels = gray.pixels, _resize(to_bytes(gray.pixels), size)
         case _:
-            pixels = _resize(gray.pixels, size)
+            values, pixels = gray.pixels, _resize(gray.pixels, size)
     reason = gray.not_applicable or not_applicable(values)
     return Resized(pixels, gray.steps, warnings_of(gray, name), reason)
 
@@ -172,11 +179,6 @@ def warnings_of(gray: Gray, name: str) -> tuple[str, ...]:
     """What may be wrong with an image, each with its name; a small range of values among it."""
     small = gray.pixels.small_range() if isinstance(gray.pixels, Levels) else ""
     return tuple(f"{name} {warning}" for warning in (*gray.warnings, small) if warning)
-
-
-def is_dicom(data: bytes) -> bool:
-    """Whether a file is DICOM, whatever its name."""
-    return data[128:132] == b"DICM"
 
 
 def resize(pixels: Tensor, size: int) -> Tensor:

@@ -72,6 +72,23 @@ class Levels:
         )
 
 
+@dataclass(frozen=True)
+class Shades:
+    """Stored values, and the share of white of each."""
+
+    values: NDArray[np.uint8] | NDArray[np.uint16]  # (h, w)
+    shares: NDArray[np.float32]
+    """(n,) one for each value that can be stored."""
+
+    def to_unit(self) -> NDArray[np.float32]:
+        """(h, w) in [0, 1]."""
+        return _look_up(self.shares, self.values)
+
+    def to_bytes(self) -> NDArray[np.uint8]:
+        """(h, w) from 0 to 255, rounded."""
+        return _look_up(to_bytes(self.shares[None])[0], self.values)
+
+
 def check_bits(bits: int) -> None:
     """Refuses a number of significant bits that no word holds."""
     if not 1 <= bits <= WORD:
@@ -89,7 +106,9 @@ def to_bytes(gray: np.ndarray) -> NDArray[np.uint8]:
     return rounded
 
 
-def _look_up(table: NDArray[Entry], values: NDArray[np.uint16]) -> NDArray[Entry]:
+def _look_up(
+    table: NDArray[Entry], values: NDArray[np.uint8] | NDArray[np.uint16]
+) -> NDArray[Entry]:
     """The entry of each value, some rows at a time: NumPy widens an index to 64 bits."""
     found = np.empty(values.shape, table.dtype)
     for start in range(0, len(values), ROWS):

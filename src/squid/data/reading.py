@@ -15,15 +15,17 @@ class DicomReading(Config):
     """How DICOM files become gray images, and which of them are taken."""
 
     voi: Literal["file", "percentile", "full"] = "file"
-    """Which values become black and white: those of the file's VOI LUT or window, percentiles of
-    the image, or its whole range."""
+    """Which values become black and white: those of the file's VOI LUT or window (percentiles where
+    it has none), the percentiles 0.5 and 99.5 of the image, or all that can be stored."""
     for_processing: Literal["refuse", "window"] = "refuse"
-    """What to do with images that are not for presentation: a window is found for them, or they are
-    refused."""
+    """What to do with images for processing, whose gray values are the detector's: refuse them, or
+    apply `voi` to them."""
     views: tuple[str, ...] = ()
-    """The views that are taken, such as PA and AP; others have no score. All when left out."""
+    """The views that are taken, such as PA and AP; others, and files that name none, have no score.
+    All are taken when left out."""
     body_parts: tuple[str, ...] = ()
-    """The body parts that are taken, such as CHEST; others have no score. All when left out."""
+    """The body parts that are taken, such as CHEST; others, and files that name none, have no
+    score. All are taken when left out."""
 
 
 class Reading(Config):

@@ -1,0 +1,68 @@
+"""Decoders of compressed pixels: pydicom's plugins, and one that it lacks.
+
+pydicom has no decoder of 12-bit and lossless JPEG but a GPL one and gdcm, which has a history of
+memory faults. libjpeg-turbo 3 (in imagecodecs, BSD) decodes both, so it is added as a plugin.
+"""
+
+from typing import Any
+
+import imagecodecs
+from numpy.typing import NDArray
+from pydicom.encaps import encapsulate
+from pydicom.pixels.decoders.base import DecodeRunner, get_decoder
+from pydicom.uid import JPEGExtended12Bit, JPEGLossless, JPEGLosslessSV1
+
+from squid.data.dicom.header import Layout
+
+ADDED = "imagecodecs"
+DECODER_DEPENDENCIES = {
+    JPEGExtended12Bit: ("imagecodecs",),
+    JPEGLossless: ("imagecodecs",),
+    JPEGLosslessSV1: ("imagecodecs",),
+}
+"""What pydicom asks of a plugin: the packages that it needs for each transfer syntax."""
+
+
+def is_available(uid: str) -> bool:
+    """Whether a transfer syntax is decoded; pydicom asks it of every plugin."""
+    return uid in DECODER_DEPENDENCIES
+
+
+def decode_jpeg(source: bytes, runner: DecodeRunner) -> bytes:
+    """The pixels of one frame, without padding between them."""
+    pixels = imagecodecs.jpeg8_decode(source)
+    runner.set_option("bits_allocated", 8 * pixels.dtype.itemsize)
+    decoded: bytes = pixels.tobytes()
+    return decoded
+
+
+def _add_plugin() -> None:
+    for uid in DECODER_DEPENDENCIES:
+        decoder = get_decoder(uid)
+        if ADDED not in decoder.available_plugins:
+            decoder.add_plugin(ADDED, (__name__, decode_jpeg.__name__))
+
+
+def decode(frame: bytes, syntax: str, plugin: str, layout: Layout) -> tuple[NDArray[Any], str]:
+    """(h, w) or (h, w, 3) values of a compressed frame, and its photometric interpretation."""
+    options: dict[str, Any] = {
+        "rows": layout.rows,
+        "columns": layout.columns,
+        "samples_per_pixel": layout.samples,
+        "number_of_frames": 1,
+        "bits_allocated": layout.allocated,
+        "bits_stored": layout.stored,
+        "pixel_representation": int(layout.signed),
+        "photometric_interpretation": layout.photometric,
+        "planar_configuration": layout.planar,
+        "pixel_keyword": "PixelData",
+    }
+    # The frame alone, wrapped anew: pydicom never sees how the file divides it.
+    source = encapsulate([frame], has_bot=False)
+    array, properties = get_decoder(syntax).as_array(
+        source, index=0, raw=True, decoding_plugin=plugin, **options
+    )
+    return array, str(properties["photometric_interpretation"])
+
+
+_add_plugin()

@@ -1,0 +1,196 @@
+"""What a DICOM file says about its image, and which images are refused before they are decoded."""
+
+import hmac
+import re
+import secrets
+from dataclasses import dataclass
+
+from squid.data.container import check_size
+from squid.data.dicom.elements import Elements, File
+from squid.data.dicom.tags import Tag
+from squid.data.reading import DicomReading
+from squid.errors import DataError
+
+RADIOGRAPHS = {
+    "1.2.840.10008.5.1.4.1.1.1": "",
+    "1.2.840.10008.5.1.4.1.1.1.1": "",
+    "1.2.840.10008.5.1.4.1.1.1.1.1": "",
+    "1.2.840.10008.5.1.4.1.1.1.2": "",
+    "1.2.840.10008.5.1.4.1.1.1.2.1": "",
+    "1.2.840.10008.5.1.4.1.1.7": "secondary capture: not what the detector measured",
+    "1.2.840.10008.5.1.4.1.1.12.1": "X-ray angiogram, not a radiograph",
+    "1.2.840.10008.5.1.4.1.1.12.2": "fluoroscopy, not a radiograph",
+}
+"""SOP classes that are read, CR, DX and MG first, each with the step that names it."""
+FOR_PROCESSING = {"1.2.840.10008.5.1.4.1.1.1.1.1", "1.2.840.10008.5.1.4.1.1.1.2.1"}
+"""DX and MG as the detector measured them."""
+GRAY = ("MONOCHROME1", "MONOCHROME2")
+COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_RCT", "YBR_ICT")
+"""Photometric interpretations that can hold gray."""
+MAX_COLOUR_PIXELS = 20_000_000
+"""Of a secondary capture in colours, which has three values a pixel."""
+SQUARE = 0.01
+"""Share by which the spacings of square pixels differ at most."""
+SALT = secrets.token_bytes(16)
+"""Makes the keys of patients useless outside this process."""
+
+
+@dataclass(frozen=True)
+class DicomFacts:
+    """What is kept of a file's header for worklists, audits and splits; nothing else is."""
+
+    study_uid: str = ""
+    series_uid: str = ""
+    sop_uid: str = ""
+    patient: str = ""
+    """Key of the patient, made of the PatientID: equal for the same one within a process only."""
+    modality: str = ""
+    view: str = ""
+    body_part: str = ""
+    manufacturer: str = ""
+    age: str = ""
+    sex: str = ""
+    burned_in: str = ""
+    """YES where text is burned into the pixels."""
+    spacing: tuple[float, ...] = ()
+    """Millimetres between rows and between columns."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How pixels are stored."""
+
+    rows: int
+    columns: int
+    samples: int
+    """Values of a pixel: 1, or 3 in colour."""
+    allocated: int
+    """Bits that a value takes."""
+    stored: int
+    """Bits of them that mean something."""
+    high: int
+    """The highest of these, counted from 0."""
+    signed: bool
+    photometric: str
+    planar: int
+    """0 where the colours of a pixel are neighbours."""
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and the largest value that can be stored."""
+        if self.signed:
+            return -(2.0 ** (self.stored - 1)), 2.0 ** (self.stored - 1) - 1.0
+        return 0.0, 2.0**self.stored - 1.0
+
+    def sign(self, word: int) -> int:
+        """A word of 16 bits as the stored value that it means."""
+        value = word & ((1 << self.stored) - 1)
+        return value - (value >> (self.stored - 1) << self.stored) if self.signed else value
+
+
+def facts_of(dataset: Elements) -> DicomFacts:
+    """The facts of one file."""
+    patient = dataset.raw(Tag.PatientID)
+    return DicomFacts(
+        study_uid=dataset.text(Tag.StudyInstanceUID),
+        series_uid=dataset.text(Tag.SeriesInstanceUID),
+        sop_uid=dataset.text(Tag.SOPInstanceUID),
+        patient=hmac.digest(SALT, patient, "sha256").hex()[:16] if patient else "",
+        modality=_code(dataset, Tag.Modality),
+        view=_code(dataset, Tag.ViewPosition),
+        body_part=_code(dataset, Tag.BodyPartExamined),
+        manufacturer=dataset.text(Tag.Manufacturer),
+        age=dataset.text(Tag.PatientAge),
+        sex=_code(dataset, Tag.PatientSex),
+        burned_in=_code(dataset, Tag.BurnedInAnnotation),
+        spacing=_spacing(dataset),
+    )
+
+
+def check_kind(file: File, reading: DicomReading) -> tuple[str, ...]:
+    """What to note about the kind of an image; refuses what is no radiograph."""
+    dataset = file.dataset
+    kind = dataset.text(Tag.SOPClassUID) or file.meta.text(Tag.MediaStorageSOPClassUID)
+    if kind not in RADIOGRAPHS:
+        what = _code(dataset, Tag.Modality) or "unknown"
+        raise DataError(
+            f"is no radiograph (modality {what}, SOP class '{kind[:64]}'); give CR, DX, MG or "
+            f"secondary captures."
+        )
+    steps = [RADIOGRAPHS[kind]] if RADIOGRAPHS[kind] else []
+    raw = _code(dataset, Tag.PresentationIntentType) == "FOR PROCESSING"
+    if kind in FOR_PROCESSING or raw:
+        if reading.for_processing == "refuse":
+            raise DataError(
+                "is for processing, not for presentation: its gray values are the detector's; give "
+                "the image for presentation, or set data.dicom.for_processing = 'window'."
+            )
+        steps.append("for processing: the detector's gray values")
+    derived = [
+        text for text in dataset.texts(Tag.ImageType)[:2] if text in ("DERIVED", "SECONDARY")
+    ]
+    if derived:
+        steps.append(f"the file calls it {' and '.join(derived).lower()}")
+    return tuple(steps)
+
+
+def gate(facts: DicomFacts, reading: DicomReading) -> str:
+    """Why an image is none of those that the recipe takes; '' where it is one."""
+    asked = (
+        ("view", facts.view, reading.views),
+        ("body part", facts.body_part, reading.body_parts),
+    )
+    for what, value, taken in asked:
+        if taken and value not in {name.upper() for name in taken}:
+            found = f"the {what} is {value}" if value else f"the file names no {what}"
+            return f"not applicable: {found}, not {' or '.join(taken)}"
+    return ""
+
+
+def layout_of(dataset: Elements) -> Layout:
+    """How the pixels are stored; refuses what takes too much memory or has no meaning as gray."""
+    rows, columns = dataset.word(Tag.Rows, 0), dataset.word(Tag.Columns, 0)
+    check_size(columns, rows)
+    frames = dataset.text(Tag.NumberOfFrames) or "1"
+    if frames != "1":
+        raise DataError(f"has {frames[:20]} frames; give images of one frame.")
+    samples = dataset.word(Tag.SamplesPerPixel, 1)
+    allocated = dataset.word(Tag.BitsAllocated, 0)
+    stored = dataset.word(Tag.BitsStored, allocated)
+    high = dataset.word(Tag.HighBit, stored - 1)
+    photometric = _code(dataset, Tag.PhotometricInterpretation)
+    if samples not in (1, 3) or allocated not in (8, 16, 32):
+        raise DataError(
+            f"has {samples} samples a pixel of {allocated} bits; save it as gray with 8 or 16 bits."
+        )
+    if not 1 <= stored <= allocated or not stored - 1 <= high < allocated:
+        raise DataError(
+            f"stores {stored} bits up to bit {high} of {allocated}, which is impossible; "
+            f"export it again."
+        )
+    if photometric not in (GRAY if samples == 1 else COLOUR):
+        raise DataError(f"has '{photometric[:32]}' pixels, not gray ones; save it as MONOCHROME2.")
+    if samples == 3 and (allocated != 8 or rows * columns > MAX_COLOUR_PIXELS):
+        raise DataError(
+            f"has {rows * columns:,} pixels in colour with {allocated} bits; save it as gray."
+        )
+    signed = bool(dataset.word(Tag.PixelRepresentation, 0))
+    planar = dataset.word(Tag.PlanarConfiguration, 0)
+    return Layout(rows, columns, samples, allocated, stored, high, signed, photometric, planar)
+
+
+def aspect_note(dataset: Elements) -> tuple[str, ...]:
+    """A note where pixels are not square, since resizing keeps no aspect ratio."""
+    spacing = _spacing(dataset) or dataset.numbers(Tag.PixelAspectRatio)
+    if len(spacing) != 2 or min(spacing) <= 0 or max(spacing) / min(spacing) - 1 <= SQUARE:
+        return ()
+    return (f"pixels are not square: rows {spacing[0]:g} apart, columns {spacing[1]:g}",)
+
+
+def _spacing(dataset: Elements) -> tuple[float, ...]:
+    return dataset.numbers(Tag.PixelSpacing) or dataset.numbers(Tag.ImagerPixelSpacing)
+
+
+def _code(dataset: Elements, tag: int) -> str:
+    """A code of the standard, in upper case."""
+    return re.sub(r"\s+", " ", dataset.text(tag)).upper()
