@@ -19,10 +19,11 @@ from squid.data.applicable import not_applicable
 from squid.data.base import Progress
 from squid.data.container import JPEG, PNG
 from squid.data.decode import cores
+from squid.data.dicom import is_dicom
 from squid.data.folder import Entry, Folder
 from squid.data.gray import Gray
-from squid.data.image import is_dicom, read_gray, warnings_of
-from squid.data.levels import Levels
+from squid.data.image import read_gray, warnings_of
+from squid.data.levels import Levels, Shades
 from squid.data.reading import Reading
 from squid.errors import DataError
 
@@ -33,7 +34,7 @@ FLOAT = 32
 
 
 class Values(NamedTuple):
-    """The range of one image's gray values as they are stored."""
+    """The range of one image's gray values, as they are stored or, in DICOM files, shown."""
 
     bits: int
     """Significant ones; 32 for floats, which lie between 0 and 1."""
@@ -275,6 +276,9 @@ def _values(gray: Gray) -> Values:
         case Levels():
             stored = gray.pixels.values
             return Values(gray.pixels.bits, float(stored.min()), float(stored.max()))
+        case Shades():
+            shown = gray.pixels.to_bytes()
+            return Values(8, float(shown.min()), float(shown.max()))
         case _:
             return Values(FLOAT, float(gray.pixels.min()), float(gray.pixels.max()))
 

@@ -35,7 +35,7 @@ class Gray:
         match self.pixels:
             case PIL.Image.Image():
                 return self.pixels
-            case Levels():
+            case Levels() | Shades():
                 return PIL.Image.fromarray(self.pixels.to_bytes())
             case _:
                 return PIL.Image.fromarray(to_bytes(self.pixels))

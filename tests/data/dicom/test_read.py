@@ -50,7 +50,10 @@ def test_a_file_is_read_like_any_other_image(make: Make, tmp_path: Path) -> None
         ({"Rows": 60000, "Columns": 60000}, "has 60000 x 60000 pixels"),
         ({"Rows": 0}, "has no pixels"),
         ({"Rows": 21}, "ends within its pixels"),
-        ({"syntax": "1.2.840.10008.1.2.4.100"}, "has the transfer syntax '1.2.840.10008.1.2.4.100', which"),
+        (
+            {"syntax": "1.2.840.10008.1.2.4.100"},
+            "has the transfer syntax '1.2.840.10008.1.2.4.100', which",
+        ),
         ({"PresentationIntentType": "FOR PROCESSING"}, "is for processing"),
         ({"sop_class": RAW_DX}, "is for processing"),
     ],
