@@ -331,7 +331,7 @@ def shares_at_site(result: Result) -> tuple[float, float]:
     pairs = []
     for _ in range(HALVINGS):
         known, new = np.array_split(generator.permutation(healthy), 2)
-        calibration = calibrate(known, known, [rate])
+        calibration = calibrate(known, known)
         flagged = (calibration.flagged(images, rate) for images in (new, anomalous))
         pairs.append(tuple(float(images.mean()) for images in flagged))
     alarms, found = zip(*pairs, strict=True)

@@ -28,12 +28,13 @@ from rich.console import Console
 from rich.table import Table
 from torch.utils.flop_counter import FlopCounterMode
 
+from squid.calibration import UNCALIBRATED
 from squid.config import Device, Precision
 from squid.data.decode import cores, stream
 from squid.data.folder import Folder
 from squid.data.image import read_resized
 from squid.data.store import Augment, ImageStore
-from squid.detector import UNCALIBRATED, Detector
+from squid.detector import Detector
 from squid.inference.batches import BATCH_SIZE
 from squid.inference.onnx import OnnxBackend, export_onnx
 from squid.inference.torch import Replay, capture

@@ -2,10 +2,13 @@
 on the machine."""
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import PIL.Image
 import pytest
 import torch
 
@@ -97,3 +100,35 @@ def squid(monkeypatch, capsys):
         return code, printed.out, printed.err
 
     return squid
+
+
+@pytest.fixture
+def refused(squid):
+    """refused("verb", ...): the one sentence it is refused with."""
+
+    def refused(*words):
+        code, out, err = squid(*words)
+        assert code == 2
+        assert "Traceback" not in out + err
+        assert err.startswith("squid: ")
+        assert err.count("\n") == 1
+        return err.removeprefix("squid: ").strip()
+
+    return refused
+
+
+@pytest.fixture
+def run(tiny_run, tmp_path):
+    """A copy that may be written to."""
+    return shutil.copytree(tiny_run, tmp_path / "run")
+
+
+@pytest.fixture
+def images(tmp_path):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for i in range(3):
+        pixels = rng.integers(0, 256, (60, 50), dtype=np.uint8)
+        PIL.Image.fromarray(pixels).save(folder / f"[bold]{i}.png")
+    return folder

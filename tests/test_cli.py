@@ -5,7 +5,6 @@ import csv
 import io
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -32,38 +31,6 @@ VERBS = {
     "score": "Score images",
     "train": "Train a recipe",
 }
-
-
-@pytest.fixture
-def refused(squid):
-    """refused("verb", ...): the one sentence it is refused with."""
-
-    def refused(*words):
-        code, out, err = squid(*words)
-        assert code == 2
-        assert "Traceback" not in out + err
-        assert err.startswith("squid: ")
-        assert err.count("\n") == 1
-        return err.removeprefix("squid: ").strip()
-
-    return refused
-
-
-@pytest.fixture
-def run(tiny_run, tmp_path):
-    """A copy that may be written to."""
-    return shutil.copytree(tiny_run, tmp_path / "run")
-
-
-@pytest.fixture
-def images(tmp_path):
-    folder = tmp_path / "images"
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    for i in range(3):
-        pixels = rng.integers(0, 256, (60, 50), dtype=np.uint8)
-        PIL.Image.fromarray(pixels).save(folder / f"[bold]{i}.png")
-    return folder
 
 
 def test_the_installed_command_knows_its_version():
@@ -223,73 +190,6 @@ def wait_for_history(run, process):
     raise AssertionError(f"training ended by itself: {process.communicate()}")
 
 
-# Scoring
-
-
-def test_scores_as_json(squid, run, images):
-    code, out, _ = squid("score", run, images, "--format", "json", "--device", "cpu")
-    assert code == 0
-    rows = json.loads(out)
-    assert [set(row) for row in rows] == [{"image", "score", "standardised", "flagged"}] * 3
-    assert {Path(row["image"]).name for row in rows} == {f"[bold]{i}.png" for i in range(3)}
-    scores = [row["score"] for row in rows]
-    assert scores == sorted(scores, reverse=True)
-
-
-def test_scores_in_half_precision_are_nearly_the_same(squid, run, images):
-    found = {}
-    for precision in ("float32", "bf16"):
-        words = ("--format", "json", "--device", "cpu", "--precision", precision)
-        _, out, _ = squid("score", run, images, *words)
-        found[precision] = {row["image"]: row["score"] for row in json.loads(out)}
-    assert found["bf16"] != found["float32"]
-    assert found["bf16"] == pytest.approx(found["float32"], rel=0.1, abs=0.05)
-
-
-def test_scores_as_csv_and_table_and_file(squid, run, images, tmp_path):
-    _, out, _ = squid("score", run, images, "--format", "csv", "--device", "cpu")
-    rows = list(csv.DictReader(io.StringIO(out)))
-    assert len(rows) == 3
-    assert all(0 <= float(row["standardised"]) <= 1 for row in rows)
-    file = tmp_path / "new" / "scores.csv"
-    code, _, err = squid("score", run, images, "--out", file, "--device", "cpu")
-    assert code == 0
-    assert "3 images scored" in err
-    assert list(csv.DictReader(file.read_text().splitlines())) == rows
-    _, out, _ = squid("score", run, images, "--device", "cpu")
-    assert "[bold]0.png" in out
-
-
-def test_twelve_bits_in_sixteen_are_noted(run, tmp_path):
-    """The commonest export of a radiograph would else be scored as nearly black, in silence."""
-    pixels = np.random.default_rng(0).integers(0, 4096, (60, 50)).astype(np.uint16)
-    PIL.Image.fromarray(pixels).save(tmp_path / "twelve.png")
-    words = ("score", run, tmp_path / "twelve.png", "--device", "cpu", "--format", "csv")
-    done = subprocess.run([SQUID, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith("note: ")
-    assert "twelve.png" in done.stderr
-    assert "RangeWarning" not in done.stderr
-
-
-def test_a_json_file_holds_json(squid, refused, run, images, tmp_path):
-    file = tmp_path / "scores.json"
-    assert squid("score", run, images, "--out", file, "--device", "cpu")[0] == 0
-    assert len(json.loads(file.read_text())) == 3
-    for words in (
-        ("--out", file, "--format", "csv"),
-        ("--out", tmp_path / "a.csv", "--format", "table"),
-    ):
-        assert "cannot be written as" in refused("score", run, images, *words)
-
-
-def test_a_target_that_cannot_be_written_is_refused_before_scoring(refused, run, images, tmp_path):
-    (tmp_path / "file").write_text("")
-    assert "is a folder" in refused("score", run, images, "--out", tmp_path)
-    assert "file" in refused("score", run, images, "--out", tmp_path / "file" / "a.csv")
-    assert "recipe.toml" in refused("explain", run, images, "--out", run / "recipe.toml")
-
-
 def test_a_refused_training_leaves_no_folder(refused, squid, tiny_recipe, tmp_path):
     words = ("train", tiny_recipe, "--out", tmp_path / "run", "--device", "cpu")
     large = ("--set", "method.batch_size=99")
@@ -298,31 +198,7 @@ def test_a_refused_training_leaves_no_folder(refused, squid, tiny_recipe, tmp_pa
     assert squid(*words, "--set", "method.epochs=1")[0] == 0
 
 
-def test_a_spreadsheet_runs_no_file_name(squid, run, images, tmp_path, monkeypatch):
-    shutil.copy(images / "[bold]0.png", tmp_path / "=cmd.png")
-    monkeypatch.chdir(tmp_path)
-    _, out, _ = squid("score", run, "=cmd.png", "--format", "csv", "--device", "cpu")
-    assert next(csv.DictReader(io.StringIO(out)))["image"] == "'=cmd.png"
-
-
-def test_an_unreadable_image_is_refused_or_named_and_skipped(squid, refused, run, images):
-    bad = images / "bad.png"
-    bad.write_bytes(b"not an image")
-    words = ("score", run, images, "--device", "cpu")
-    assert "bad.png" in refused(*words)
-    code, out, err = squid(*words, "--skip-unreadable", "--format", "json")
-    assert code == 0
-    assert len(json.loads(out)) == 3
-    assert err.startswith(f"skipped {bad}: ")
-
-
-def test_mistakes_in_scoring(refused, run, images, tmp_path):
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    assert "holds no image files" in refused("score", run, empty)
-    assert "There is no file or folder" in refused("score", run, tmp_path / "none.png")
-    assert "is not a run folder" in refused("score", tmp_path, images)
-    assert "No threshold was measured for" in refused("score", run, images, "--rate", "0.123")
+# Explaining
 
 
 def test_explain_writes_a_picture_of_every_image(squid, run, images, tmp_path):
@@ -387,17 +263,6 @@ def test_data_as_json_and_csv(squid, tiny_recipe):
     _, out, _ = squid("data", "show", tiny_recipe, "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [int(row["normal"]) for row in rows] == [24, 12, 8]
-
-
-def test_calibration_is_measured_anew(squid, refused, run, images, tmp_path):
-    before = json.loads((run / "calibration.json").read_text())
-    code, out, _ = squid("calibrate", run, images, "--device", "cpu")
-    assert code == 0
-    assert "3 healthy images" in out
-    assert "too few images for this rate" in out
-    after = json.loads((run / "calibration.json").read_text())
-    assert after["heldout"] == 3 != before["heldout"]
-    assert "is not a run folder" in refused("calibrate", tmp_path, images)
 
 
 def test_a_begun_run_cannot_be_used_yet(refused, run, images):

@@ -73,8 +73,8 @@ def test_it_scores_before_it_is_calibrated_and_flags_after(converted, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (12, 128, 128), dtype=np.uint8)
     before = Detector.load(run, device="cpu").predict(images)
     assert all(np.isfinite(p.score) and p.flagged is None for p in before)
-    calibrate_run(run, images, device="cpu")
-    after = Detector.load(run, device="cpu").predict(images)
+    calibrate_run(run, images, name="here", device="cpu")
+    after = Detector.load(run, device="cpu", calibration="here").predict(images)
     assert [p.score for p in after] == [p.score for p in before]
     assert {p.flagged for p in after} <= {True, False}
 

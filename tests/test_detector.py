@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from squid.calibration import Calibration
+from squid.calibration import UNCALIBRATED, Calibration
 from squid.data.image_set import ImageSet, Splits
-from squid.detector import UNCALIBRATED, Detector
+from squid.detector import Detector
 from squid.errors import ConfigError, DataError, NotFiniteError
 from squid.inference.onnx import ExportError
 from squid.recipe import CalibrationConfig, Recipe
@@ -24,6 +24,7 @@ SQUID = {
     "name": "squid", "size": SIZE, "width": 4, "depth": 3, "heads": 2, "discriminator_width": 4,
     "slots": 8, "matrix_slots": 8, "k": 3,
 }  # fmt: skip
+HEALTHY = tuple(i / 10 for i in range(9))
 MEMORYLESS = {"name": "auto_encoder", "size": SIZE, "channels": (4, 8), "hidden": 8, "latent": 4}
 
 
@@ -40,7 +41,7 @@ def pixels() -> Tensor:
 
 @pytest.fixture(scope="module")
 def detector(pixels: Tensor) -> Detector:
-    calibration = Calibration(mean=0.5, std=2.0, count=9, thresholds={0.1: 0.7}, heldout=9)
+    calibration = Calibration(mean=0.5, std=2.0, count=9, heldout_scores=HEALTHY)
     return Detector(new_method(recipe()), calibration, recipe(), device="cpu")
 
 
@@ -236,6 +237,5 @@ class TestOnnx:
 def saved(folder: Path, seed: int) -> Path:
     """The run of a method that exports quickly."""
     small = recipe(MEMORYLESS).model_copy(update={"seed": seed})
-    calibration = Calibration(mean=0.0, std=1.0, count=1, thresholds={}, heldout=0)
-    Detector(new_method(small), calibration, small, device="cpu").save(folder / "run")
+    Detector(new_method(small), UNCALIBRATED, small, device="cpu").save(folder / "run")
     return folder / "run"

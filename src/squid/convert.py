@@ -14,8 +14,9 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
+from squid.calibration import UNCALIBRATED
 from squid.data.folder import Folder
-from squid.detector import UNCALIBRATED, Detector
+from squid.detector import Detector
 from squid.errors import ConfigError, DataError
 from squid.methods.base import Method, OptimizerConfig
 from squid.methods.squid import Squid

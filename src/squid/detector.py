@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from squid import heatmaps
-from squid.calibration import RATES, Calibration
+from squid.calibration import Calibration, OperatingPoint
 from squid.config import Backend, Device, Precision
 from squid.data.base import Progress
 from squid.data.decode import LoadedImages, OnError
-from squid.data.inputs import Images, open_images, read_images
+from squid.data.inputs import Images, Opened, open_images, read_images
 from squid.data.pixels import to_unit
+from squid.errors import DataError
 from squid.inference import open_backend, scoring_device
 from squid.inference.batches import refuse_not_finite
 from squid.inference.torch import to_device
@@ -30,29 +32,68 @@ class Prediction:
 
     source: str
     """The file it came from, or its place in the array."""
-    score: float
-    """Raw; higher is more anomalous."""
-    standardised: float
+    score: float | None
+    """Raw; higher is more anomalous. None where no score means anything."""
+    p_value: float | None
+    """The chance of a healthy image to score as high; None without held-out healthy scores."""
+    standardised: float | None
     """The paper's standardised score: 0.5 is the average healthy image; not a chance of disease."""
     flagged: bool | None
-    """Whether the score reaches the threshold measured on held-out healthy images; None without
-    a calibration."""
+    """Whether the score reaches the threshold; None without one."""
+    steps: tuple[str, ...] = ()
+    """What was done to the image before it was scored, in order."""
+    not_applicable: str = ""
+    """Why it has no score, '' where it has."""
+
+
+@dataclass(frozen=True)
+class ScoredImage:
+    """One image with its raw score."""
+
+    source: str
+    score: float | None
+    """None where no score means anything."""
+    steps: tuple[str, ...] = ()
+    not_applicable: str = ""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Raw scores, with where each came from."""
+    """Images with their raw scores, and what was found besides: every input is in one of the
+    three."""
 
-    scores: NDArray[np.float64]  # (n,)
-    sources: tuple[str, ...]
-    skipped: tuple[tuple[str, str], ...]
+    images: tuple[ScoredImage, ...]
+    skipped: tuple[tuple[str, str], ...] = ()
     """Files that could not be read, each with the reason."""
+    left_out: tuple[tuple[str, str], ...] = ()
+    """Files of a folder that were not opened, each with the reason."""
+    warnings: tuple[str, ...] = ()
+    """What may be wrong with images that were scored."""
+
+    def __repr__(self) -> str:
+        return (
+            f"Scores({len(self.sources)} scored, {len(self.skipped)} skipped, "
+            f"{len(self.left_out)} left out, {len(self.not_applicable)} not applicable)"
+        )
+
+    @property
+    def scores(self) -> NDArray[np.float64]:
+        """(n,) of the images that have one."""
+        return np.array([one.score for one in self.images if one.score is not None], np.float64)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """(n,) of the images that have a score."""
+        return tuple(one.source for one in self.images if one.score is not None)
+
+    @property
+    def not_applicable(self) -> tuple[tuple[str, str], ...]:
+        """Images without a score, each with the reason."""
+        return tuple((one.source, one.not_applicable) for one in self.images if one.score is None)
 
 
 CHUNK = {"cuda": 256, "cpu": 16}
 """Images that are decoded, and explained, together."""
-
-UNCALIBRATED = Calibration(mean=0.0, std=1.0, count=0, thresholds={}, heldout=0)
 
 
 class Detector:
@@ -83,6 +124,7 @@ class Detector:
         self.calibration = calibration
         self.recipe = recipe
         self.reading = recipe.data.reading
+        self.run = run
         # Many processors are slower in bf16, so on a CPU it has to be chosen.
         usual = recipe.train.precision if self.device.type == "cuda" else "float32"
         self._backend = open_backend(
@@ -104,8 +146,10 @@ class Detector:
         backend: Backend = "auto",
         precision: Precision | None = None,
         compile: bool = False,
+        calibration: str | None = None,
     ) -> "Detector":
-        """From a run folder, and nothing else.
+        """From a run folder, and nothing else; `calibration` names one of a site (`squid
+        calibrate`), the run's own by default.
 
         `backend`: `auto` takes ONNX Runtime on a CPU if the run has an ONNX file; `onnx` writes
         that file where it is missing; `torch` runs the method itself, with its modules' hooks.
@@ -113,7 +157,7 @@ class Detector:
         folder = Run.open(run)
         return cls(
             folder.load_method(),
-            folder.calibration,
+            folder.calibration if calibration is None else folder.site_calibration(calibration),
             folder.recipe,
             device=device,
             backend=backend,
@@ -128,9 +172,9 @@ class Detector:
         return f"Detector({method.name}, {method.size} pixels, {self.device}, {calibrated})"
 
     @property
-    def rates(self) -> list[float]:
-        """Target false-positive rates that get a threshold."""
-        return sorted({*RATES, self.recipe.false_positive_rate})
+    def digest(self) -> str:
+        """SHA-256 of the weights in its run folder, '' without one."""
+        return "" if self.run is None else self.run.digest
 
     def save(self, run: Path | str, *, overwrite: bool = False) -> None:
         """A run folder that `load` reads."""
@@ -139,52 +183,81 @@ class Detector:
         folder.save_calibration(self.calibration)
 
     def score(self, images: Images) -> NDArray[np.float64]:
-        """(n,) raw scores, higher = more anomalous."""
-        return self.score_files(images).scores
+        """(n,) raw scores, higher = more anomalous; an image for which none means anything is
+        refused."""
+        scored = self.score_files(images)
+        for source, reason in scored.not_applicable:
+            raise DataError(f"{source} has no score ({reason}); `predict` goes on without it.")
+        return scored.scores
 
     def score_files(
         self, images: Images, *, on_error: OnError = "raise", progress: Progress | None = None
     ) -> Scores:
-        """Files are decoded while those before them are scored, in bounded memory."""
-        opened = open_images(images, self.recipe.method.size, reading=self.reading)
-        scores: list[Tensor] = []
-        sources: list[str] = []
-        skipped: list[tuple[str, str]] = []
+        """All images with their scores, and what was not scored by name and reason."""
+        opened = self.open(images)
+        parts = list(self.stream(opened, on_error=on_error, progress=progress))
+        return Scores(
+            tuple(chain.from_iterable(part.images for part in parts)),
+            tuple(chain.from_iterable(part.skipped for part in parts)),
+            warnings=tuple(chain.from_iterable(part.warnings for part in parts)),
+        )
+
+    def open(self, images: Images) -> Opened:
+        """The images of an input, listed and not yet decoded."""
+        return open_images(images, self.recipe.method.size, reading=self.reading)
+
+    def stream(
+        self, opened: Opened, *, on_error: OnError = "raise", progress: Progress | None = None
+    ) -> Iterator[Scores]:
+        """Scores in the order of the images, some at a time. Files are decoded while those before
+        them are scored, in bounded memory."""
         self._backend.prepare(len(opened))
         gpu = self.device.type == "cuda"
+        done, late = 0, None
         for chunk in opened.chunks(CHUNK[self.device.type], on_error, for_gpu=gpu):
-            if len(chunk.pixels):
-                scores.append(self._backend.score(chunk.pixels))
-                # Results are read one chunk late: a GPU works while the next chunk is on its way.
-                scores[-2:-1] = [late.cpu() for late in scores[-2:-1]]
-            sources += chunk.sources
-            skipped += chunk.skipped
+            pixels = chunk.pixels[_applicable(chunk)] if any(chunk.not_applicable) else chunk.pixels
+            begun = chunk, self._backend.score(pixels) if len(pixels) else torch.empty(0)
+            # Results are read one chunk late: a GPU works while the next chunk is on its way.
+            if late is not None:
+                yield _scores(*late)
+            late = begun
+            done += len(chunk.sources) + len(chunk.skipped)
             if progress is not None:
-                progress(len(sources) + len(skipped), len(opened))
-        joined = torch.cat([late.double().cpu() for late in scores]) if scores else torch.empty(0)
-        refuse_not_finite(joined, tuple(sources))
-        return Scores(joined.double().numpy(), tuple(sources), tuple(skipped))
+                progress(done, len(opened))
+        if late is not None:
+            yield _scores(*late)
 
     def predict(self, images: Images, *, rate: float | None = None) -> list[Prediction]:
-        """Scores and what they mean, at a target false-positive rate (the recipe's by default)."""
-        scored = self.score_files(images)
-        return self.interpret(scored.sources, scored.scores, rate=rate)
+        """Scores and what they mean, at a false-positive rate (the calibration's by default)."""
+        threshold = self.operating_point(rate).threshold if self.calibration.heldout else None
+        return self.interpret(self.score_files(images).images, threshold)
 
-    def interpret(
-        self, sources: Sequence[str], scores: NDArray[np.float64], *, rate: float | None = None
-    ) -> list[Prediction]:
-        """Predictions from raw scores."""
-        standardised = self.calibration.standardised(scores)
-        # A converted run has no thresholds until it is calibrated.
-        flags: list[bool | None] = [None] * len(scores)
-        if self.calibration.thresholds:
-            rate = self.recipe.false_positive_rate if rate is None else rate
-            flags = self.calibration.flagged(scores, rate).tolist()
+    def operating_point(self, rate: float | None = None) -> OperatingPoint:
+        """The threshold for a false-positive rate: by default that of the calibration, else the
+        recipe's."""
+        known = self.calibration
+        if rate is None:
+            rate = known.rate or self.recipe.false_positive_rate
+        return known.operating_point(rate, known.confidence)
+
+    def interpret(self, images: Sequence[ScoredImage], threshold: float | None) -> list[Prediction]:
+        """Predictions from raw scores; without a threshold nothing is flagged or not."""
+        known = self.calibration
+        scores = [0.0 if one.score is None else one.score for one in images]
+        p_values = known.p_value(scores) if known.heldout else [None] * len(images)
+        standardised = known.standardised(scores) if known.count else [None] * len(images)
         return [
-            Prediction(source, float(score), float(value), flagged)
-            for source, score, value, flagged in zip(
-                sources, scores, standardised, flags, strict=True
+            Prediction(one.source, None, None, None, None, one.steps, one.not_applicable)
+            if one.score is None
+            else Prediction(
+                source=one.source,
+                score=one.score,
+                p_value=None if p is None else float(p),
+                standardised=None if s is None else float(s),
+                flagged=None if threshold is None else one.score >= threshold,
+                steps=one.steps,
             )
+            for one, p, s in zip(images, p_values, standardised, strict=True)
         ]
 
     def reconstruct(self, images: Images) -> NDArray[np.float32] | None:
@@ -228,3 +301,22 @@ class Detector:
         with torch.no_grad():
             for part in torch.split(pixels, CHUNK[self.device.type]):
                 yield self.method.prepare(to_unit(to_device(part, self.device)))
+
+
+def _applicable(chunk: LoadedImages) -> NDArray[np.bool_]:
+    """(n,) which images get a score."""
+    return np.array([not reason for reason in chunk.not_applicable], dtype=bool)
+
+
+def _scores(chunk: LoadedImages, computed: Tensor) -> Scores:
+    """The images of a chunk in their order; `computed` holds the scores of those that have one."""
+    reasons = chunk.not_applicable or ("",) * len(chunk.sources)
+    steps = chunk.steps or ((),) * len(chunk.sources)
+    scored = [source for source, reason in zip(chunk.sources, reasons, strict=True) if not reason]
+    refuse_not_finite(computed := computed.double().cpu(), tuple(scored))
+    scores = iter(computed.tolist())
+    images = [
+        ScoredImage(source, None if reason else next(scores), done, reason)
+        for source, reason, done in zip(chunk.sources, reasons, steps, strict=True)
+    ]
+    return Scores(tuple(images), chunk.skipped, warnings=chunk.warnings)

@@ -3,6 +3,7 @@ needed to use a detector.
 
 recipe.toml          fully resolved         model.safetensors     what scoring needs
 calibration.json     healthy scores         training.safetensors  the rest (a teacher)
+calibrations/        of other sites, by `calibrate`
 metrics.json         of `evaluate`          history.csv           losses and rates per epoch
 environment.json     versions, seed, data   snapshots.npz         scores at every snapshot
 resume.pt            while training         report.html, figures/ of `report`
@@ -10,8 +11,10 @@ model-card.md        what to know of it     model.onnx            of `score --ba
 """
 
 import csv
+import hashlib
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Mapping
 from itertools import takewhile
@@ -125,6 +128,12 @@ class Run:
 
     # Weights
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the weights that score."""
+        with (self.path / "model.safetensors").open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
     def save_method(self, method: Method) -> None:
         """What scoring needs, and apart from it what only training needs."""
         state = {name: t.detach().cpu().contiguous() for name, t in method.state_dict().items()}
@@ -229,6 +238,42 @@ class Run:
     @property
     def calibration(self) -> Calibration:
         return self._read_json("calibration.json", Calibration)
+
+    # Calibrations of sites, beside the run's own
+
+    @property
+    def sites(self) -> list[str]:
+        """Names of the calibrations in calibrations/."""
+        return sorted(path.stem for path in (self.path / "calibrations").glob("*.json"))
+
+    def site_calibration(self, name: str) -> Calibration:
+        if name not in self.sites:
+            known = f"known: {', '.join(self.sites)}" if self.sites else "there is none yet"
+            raise RunError(
+                f"{self.path} has no calibration '{name}' ({known}); make it with: "
+                f"squid calibrate {self.path} HEALTHY --name {name}"
+            )
+        return self._read_json(f"calibrations/{name}.json", Calibration)
+
+    def save_site_calibration(
+        self, name: str, calibration: Calibration, *, overwrite: bool = False
+    ) -> None:
+        self.check_site(name, overwrite=overwrite)
+        (self.path / "calibrations").mkdir(exist_ok=True)
+        self._write_json(f"calibrations/{name}.json", calibration)
+
+    def check_site(self, name: str, *, overwrite: bool) -> None:
+        """An error where a calibration of this name cannot be written."""
+        # The name becomes that of a file.
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,63}", name, re.ASCII):
+            raise RunError(
+                f"'{name}' cannot name a calibration; use letters, digits, '-', '_' and '.'."
+            )
+        if name in self.sites and not overwrite:
+            raise RunError(
+                f"{self.path} already has a calibration '{name}'; choose another --name, or add "
+                "--overwrite to replace it."
+            )
 
     def save_metrics(self, metrics: Config) -> None:
         self._write_json("metrics.json", metrics)

@@ -8,7 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from squid.calibration import Calibration, calibrate
+from squid.calibration import UNCALIBRATED, Calibration, calibrate
+from squid.calibration.facts import image_facts
 from squid.config import Device
 from squid.data.folder import Folder
 from squid.data.image_set import NORMAL, ImageSet, Splits, check, digests, draw_groups
@@ -16,7 +17,7 @@ from squid.data.inputs import Images, read_images
 from squid.data.pixels import add_noise
 from squid.data.reading import Reading
 from squid.data.store import ImageStore, transform
-from squid.detector import UNCALIBRATED, Detector
+from squid.detector import Detector
 from squid.errors import DivergedError, RunError
 from squid.methods import build
 from squid.methods.base import Method
@@ -191,7 +192,7 @@ def calibrated_detector(
     detector.calibration = calibrate(
         detector.score(calibration_images(recipe, splits)),
         detector.score(splits.validation.normals.pixels),
-        detector.rates,
+        facts=image_facts(splits.validation.normals.pixels),
         source="validation normals",
     )
     return detector
@@ -231,14 +232,13 @@ def train_seeds(
     return folders
 
 
-def calibrate_run(out: Path, normals: Images, *, device: Device = "auto") -> Calibration:
-    """Measure a run's calibration anew on healthy images that it was not trained on."""
+def calibrate_run(out: Path, normals: Images, *, name: str, device: Device = "auto") -> Calibration:
+    """Measure a calibration on healthy images of a site, beside the run's own."""
     run = Run.open(out)
-    detector = Detector.load(out, device=device)
-    scores = detector.score(normals)
-    rates = detector.rates
-    calibration = calibrate(scores, scores, rates, source="healthy images given to calibrate")
-    run.save_calibration(calibration)
+    run.check_site(name, overwrite=False)
+    scores = Detector.load(out, device=device).score(normals)
+    calibration = calibrate(scores, scores, source="healthy images of the site")
+    run.save_site_calibration(name, calibration)
     return calibration
 
 

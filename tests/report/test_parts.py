@@ -8,9 +8,10 @@ import torch
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
+from squid.calibration import UNCALIBRATED
 from squid.data.folder import Folder
 from squid.data.image_set import Splits
-from squid.detector import UNCALIBRATED, Detector
+from squid.detector import Detector
 from squid.evaluation.record import TestImages
 from squid.methods import build
 from squid.methods.squid.config import SquidConfig

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from squid.calibration import UNCALIBRATED
 from squid.data.digitanatomy import DigitAnatomy
-from squid.detector import UNCALIBRATED, Detector
+from squid.detector import Detector
 from squid.inference.torch import capture
 from squid.recipe import Recipe
 from squid.train import Engine, TrainConfig, train

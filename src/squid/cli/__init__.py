@@ -15,8 +15,9 @@ from squid.cli.benchmarking import benchmark
 from squid.cli.doctor import doctor
 from squid.cli.options import Verb
 from squid.cli.printing import console, errors, escaped
+from squid.cli.scoring import calibrate, score
 from squid.cli.training import convert, train
-from squid.cli.using import calibrate, evaluate, explain, report, score
+from squid.cli.using import evaluate, explain, report
 from squid.errors import SquidError
 from squid.version import __version__
 

@@ -2,16 +2,20 @@
 
 import csv
 import json
+import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from squid.durable import replacing
 from squid.errors import ConfigError
+from squid.outputs.names import printable, text_cell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,26 +24,20 @@ if TYPE_CHECKING:
     from squid.calibration import Calibration
     from squid.cli.options import Format
     from squid.data.image_set import Splits
-    from squid.detector import Prediction
     from squid.evaluation.digits import DigitMeasures
     from squid.evaluation.localisation import Localisation
     from squid.evaluation.metrics import Estimate, GroupAuc, Metrics
     from squid.evaluation.record import Evaluation, Evaluations
+    from squid.outputs.results import Results
     from squid.recipe import Recipe
 
-console = Console()
-errors = Console(stderr=True)
-
-PREDICTION = ("image", "score", "standardised", "flagged")
-"""Columns of a table of predictions."""
+# No emoji codes: a file name may hold what looks like one.
+console = Console(emoji=False)
+errors = Console(stderr=True, emoji=False)
 
 
 def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, default=list) + "\n")
-
-
-def write_json(value: Any, file: TextIO) -> None:
-    file.write(json.dumps(value, indent=2, default=list) + "\n")
 
 
 def check_target(out: Path, asked: "Format | None") -> "Format":
@@ -50,10 +48,11 @@ def check_target(out: Path, asked: "Format | None") -> "Format":
         raise ConfigError(f"{out} cannot be written as {asked}; leave --format out or rename it.")
     if out.is_dir():
         raise ConfigError(f"{out} is a folder; name a file in it.")
+    if out.exists() and not out.is_file():
+        raise ConfigError(f"{out} is a device or a pipe; name a file.")
     out.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(out.parent / f".{out.name}.try") as trial:
-        trial.touch()
-    (out.parent / f".{out.name}.try").unlink()
+    with TemporaryFile(dir=out.parent):
+        pass  # the folder can be written to
     return asked or by_suffix or "csv"  # type: ignore[return-value]
 
 
@@ -64,17 +63,14 @@ def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 def write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: TextIO) -> None:
     writer = csv.writer(file)
     writer.writerow(columns)
-    writer.writerows([_plain(cell) for cell in row] for row in rows)
-
-
-def _plain(cell: Any) -> Any:
-    """Text that a spreadsheet would run as a formula is quoted."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) else cell
+    writer.writerows(
+        [text_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows
+    )
 
 
 def escaped(text: object) -> str:
-    """A file name may hold what rich takes for markup."""
-    return str(text).replace("[", r"\[")
+    """Text that may hold what rich takes for markup, or what a terminal takes for commands."""
+    return escape(printable(text))
 
 
 def print_line(console: Console, text: str) -> None:
@@ -177,30 +173,68 @@ def _interval(low: float, high: float) -> str:
     return f"{_percent(low)} to {_percent(high)}"
 
 
-def prediction_records(rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
-    return [dict(zip(PREDICTION, row, strict=True)) for row in rows]
+def show_results(console: Console, results: "Results") -> None:
+    """A line per image, its name last, so that no name is cut or broken."""
+    decimals = min(9, max(4, math.ceil(-math.log10(results.smallest_difference))))
+    width = max(decimals + 4, len("score"))
+    head = f"{'score':>{width}}  {'healthy images':>14}  {'standardised':>12}  flagged  image"
+    print_line(console, f"[bold]{head}[/]")
+    for one in results.predictions():
+        flagged = {True: "[bold red]yes[/]", False: "no ", None: "?  "}[one.flagged]
+        score = "-" if one.score is None else f"{one.score:.{decimals}f}"
+        rarity = "-" if one.p_value is None else one_in(one.p_value)
+        standardised = "-" if one.standardised is None else f"{one.standardised:.3f}"
+        print_line(
+            console,
+            f"{score:>{width}}  {rarity:>14}  {standardised:>12}  {flagged}      "
+            f"{escaped(one.source)}",
+        )
 
 
-def prediction_rows(predictions: "Sequence[Prediction]") -> list[tuple[Any, ...]]:
-    """In the order of `PREDICTION`."""
-    return [(p.source, p.score, p.standardised, p.flagged) for p in predictions]
+def one_in(p_value: float) -> str:
+    """A p-value in words: 1 in 101 healthy images scores so high."""
+    count = 1 / p_value
+    return f"1 in {count:.0f}" if count >= 10 else f"1 in {count:.1f}"
 
 
-def show_predictions(console: Console, predictions: "Sequence[Prediction]") -> None:
-    table = Table(*PREDICTION)
-    for p in predictions:
-        flagged = {True: "[bold red]yes[/]", False: "no", None: "?"}[p.flagged]
-        table.add_row(escaped(p.source), f"{p.score:.4f}", f"{p.standardised:.3f}", flagged)
-    console.print(table)
+def show_account(console: Console, results: "Results") -> None:
+    """How images were flagged, and what became of every input."""
+    flagging, calibration = results.flagging, results.about.calibration
+    if flagging.threshold is not None:
+        print_line(
+            console,
+            f"flagged from {flagging.threshold:.6g} on: {flagging.meaning} "
+            f"(calibration: {escaped(calibration)})",
+        )
+    for text in flagging.notes:
+        note(console, text)
+    reasons = Counter(reason for _, reason in results.left_out)
+    for reason, count in reasons.most_common():
+        print_line(console, f"[yellow]left out[/] {count:,} files: {escaped(reason)}")
+    for name, reason in results.not_applicable():
+        print_line(console, f"[yellow]no score[/] {escaped(name)}: {escaped(reason)}")
+    for name, reason in results.skipped():
+        # Most reasons begin with the name.
+        text = reason if reason.startswith(name) else f"{name}: {reason}"
+        print_line(console, f"[yellow]skipped[/] {escaped(text)}")
+    print_line(console, str(results.counts))
 
 
 def show_calibration(console: Console, run: Path, calibration: "Calibration") -> None:
+    from squid.calibration import RATES
+
     print_line(console, f"{escaped(run)}: {calibration.heldout} healthy images")
-    table = Table("false positives", "threshold")
-    for rate, threshold in calibration.thresholds.items():
-        enough = "" if calibration.guaranteed(rate) else "  (too few images for this rate)"
-        table.add_row(f"{rate:.0%}", f"{threshold:.4f}{enough}")
+    table = Table("false positives", "threshold", "true rate, 90 % of the time")
+    for rate in RATES:
+        point = calibration.operating_point(rate)
+        enough = "" if point.enough else "  (too few images for this rate)"
+        between = f"{point.low:.1%} to {point.high:.1%}"
+        table.add_row(f"{rate:.0%}", f"{point.threshold:.6g}{enough}", between)
     console.print(table)
+
+
+def note(console: Console, text: str) -> None:
+    print_line(console, f"[yellow]note:[/] {escaped(text)}")
 
 
 def show_plan(console: Console, plan: "Plan", kept: Path | None, parallel: int) -> None:

@@ -107,7 +107,8 @@ def convert(
     convert_run(generator, discriminator, out, overwrite=overwrite)
     shown = escaped(out)
     print_line(
-        console, f"Converted: [bold]{shown}[/]   next: squid calibrate {shown} HEALTHY_IMAGES"
+        console,
+        f"Converted: [bold]{shown}[/]   next: squid calibrate {shown} HEALTHY_IMAGES --name SITE",
     )
 
 

@@ -7,32 +7,21 @@ import typer
 
 from squid.cli.options import (
     DeviceOption,
-    Format,
     HeatmapKind,
     ImagePaths,
     OutputFormat,
     RunFolder,
 )
 from squid.cli.printing import (
-    PREDICTION,
-    check_target,
     console,
-    errors,
     escaped,
     metric_rows,
-    prediction_records,
-    prediction_rows,
     print_csv,
     print_json,
     print_line,
-    show_calibration,
     show_evaluation,
-    show_predictions,
-    write_csv,
-    write_json,
 )
-from squid.config import Backend, Precision, Selection, ThresholdKind
-from squid.durable import replacing
+from squid.config import Selection, ThresholdKind
 from squid.errors import RunError
 
 
@@ -92,78 +81,6 @@ def evaluate(
         show_evaluation(console, run, record, evaluation, metrics)
 
 
-def score(
-    run: RunFolder,
-    images: ImagePaths,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write a .csv or .json file instead of printing."),
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option(metavar="RATE", help="Target false-positive rate of the flag.")
-    ] = None,
-    device: DeviceOption = "auto",
-    backend: Annotated[
-        Backend,
-        typer.Option(
-            help="What computes; auto takes ONNX Runtime on a CPU once the run has a model.onnx."
-        ),
-    ] = "auto",
-    precision: Annotated[
-        Precision | None,
-        typer.Option(
-            help="bf16 is faster where the processor has it, and moves scores a little.",
-            show_default="the training's on a GPU, float32 on a CPU",
-        ),
-    ] = None,
-    compile_: Annotated[
-        bool,
-        typer.Option("--compile", help="Compile first: a minute that pays for a large archive."),
-    ] = False,
-    skip_unreadable: Annotated[
-        bool, typer.Option("--skip-unreadable", help="Name unreadable images and go on.")
-    ] = False,
-    format_: Annotated[
-        Format | None,
-        typer.Option("--format", help="How to print the result.", show_default="table"),
-    ] = None,
-) -> None:
-    """Score images, the most anomalous first.
-
-    Example: `squid score runs/demo my-images --out scores.csv`
-    """
-    from squid.cli.progress import FileProgress
-    from squid.detector import Detector
-
-    written = None if out is None else check_target(out, format_)
-    detector = Detector.load(
-        run, device=device, backend=backend, precision=precision, compile=compile_
-    )
-    with FileProgress(errors) as progress:
-        scored = detector.score_files(
-            images, on_error="skip" if skip_unreadable else "raise", progress=progress
-        )
-    for name, reason in scored.skipped:
-        text = f"[yellow]skipped[/] {escaped(name)}: {escaped(reason)}"
-        errors.print(text, highlight=False, soft_wrap=True)
-    predictions = detector.interpret(scored.sources, scored.scores, rate=rate)
-    predictions.sort(key=lambda prediction: -prediction.score)
-    rows = prediction_rows(predictions)
-    if out is not None:
-        with replacing(out) as partial, partial.open("w", newline="", encoding="utf-8") as file:
-            if written == "json":
-                write_json(prediction_records(rows), file)
-            else:
-                write_csv(PREDICTION, rows, file)
-        errors.print(f"{len(rows)} images scored: {escaped(out)}", soft_wrap=True)
-    elif format_ == "json":
-        print_json(prediction_records(rows))
-    elif format_ == "csv":
-        print_csv(PREDICTION, rows)
-    else:
-        show_predictions(console, predictions)
-
-
 def explain(
     run: RunFolder,
     images: ImagePaths,
@@ -208,21 +125,3 @@ def report(
     print_line(console, f"Report: [bold]{escaped(path)}[/] (open it in a browser)")
     run = escaped(runs[0])
     print_line(console, f"Next: squid score {run} IMAGE...   or   squid explain {run} IMAGE...")
-
-
-def calibrate(
-    run: RunFolder,
-    normals: Annotated[
-        list[Path],
-        typer.Argument(metavar="HEALTHY", help="Healthy images it was not trained on."),
-    ],
-    device: DeviceOption = "auto",
-) -> None:
-    """Measure a detector's thresholds anew, e.g. on healthy images of your hospital.
-
-    Example: `squid calibrate runs/mine healthy-images`
-    """
-    from squid.training import calibrate_run
-
-    calibration = calibrate_run(run, normals, device=device)
-    show_calibration(console, run, calibration)

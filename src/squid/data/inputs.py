@@ -42,6 +42,8 @@ class Opened:
     sources: tuple[str, ...]
     size: int
     reading: Reading = AS_DECLARED
+    left_out: tuple[tuple[str, str], ...] = ()
+    """Files of a folder that are no images, each with the reason."""
     steps: tuple[tuple[str, ...], ...] = ()
     """(n,) what was done to each image in memory; empty where `not_applicable` is."""
     not_applicable: tuple[str, ...] = ()

@@ -63,7 +63,7 @@ def select(
 
 
 def _healthy_threshold(healthy: Array, rate: float) -> float:
-    return calibrate(healthy, healthy, [rate]).threshold(rate)
+    return calibrate(healthy, healthy).threshold(rate)
 
 
 def pick_snapshot(aucs: Sequence[float], tolerance: float = TOLERANCE) -> int:

@@ -14,6 +14,7 @@ from sklearn.covariance import LedoitWolf
 from sklearn.decomposition import PCA
 from sklearn.neighbors import NearestNeighbors
 
+from squid.calibration.facts import sharpness
 from squid.data.image_set import ImageSet, Splits
 
 Array = NDArray[np.float64]
@@ -35,10 +36,7 @@ def minus_deviation(train: Pixels, test: Pixels) -> Array:
 
 
 def minus_sharpness(train: Pixels, test: Pixels) -> Array:
-    """Mean squared difference of neighbouring pixels: a blurred image has little."""
-    # Differences along rows and along columns; blur makes both smaller.
-    images = _square(test)
-    return _scores(-sum((np.diff(images, axis=axis) ** 2).mean((1, 2)) for axis in (1, 2)))
+    return _scores(-sharpness(_square(test)))
 
 
 def minus_high_frequencies(train: Pixels, test: Pixels) -> Array:

@@ -57,7 +57,8 @@ def threshold_note(by_threshold: Mapping[ThresholdKind, Metrics], calibration: C
     healthy, best = (by_threshold[kind].threshold for kind in ("healthy", "best_accuracy"))
     rate = healthy.rate or 0.0
     # A rate finer than one in the number of healthy images cannot be promised.
-    weak = "" if calibration.guaranteed(rate) else " They are too few to hold that rate."
+    enough = calibration.operating_point(rate).enough
+    weak = "" if enough else " They are too few to hold that rate."
     return note(
         f"Threshold from healthy images: {healthy.value:.4g}, measured on {calibration.heldout} "
         f"{calibration.source} for a false-positive rate of {rate:.0%}; "

@@ -1,0 +1,69 @@
+"""False-positive rates by view, machine or age: one threshold may not serve all alike."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv
+
+LEVEL = 0.95
+ALPHA = 0.05
+"""Chance that any group is named where all have the target rate."""
+
+
+@dataclass(frozen=True)
+class GroupRate:
+    """Flagged healthy images of one group."""
+
+    name: str
+    count: int
+    flagged: int
+    low: float
+    high: float
+    """95 % Clopper-Pearson interval of the group's rate."""
+    p_value: float
+    """Of the target rate, by the binomial test, corrected for the number of groups (Holm)."""
+
+    @property
+    def share(self) -> float:
+        return self.flagged / self.count
+
+    @property
+    def differs(self) -> bool:
+        return self.p_value < ALPHA
+
+
+def group_rates(groups: Sequence[str], flagged: NDArray[np.bool_], rate: float) -> list[GroupRate]:
+    """The share of healthy images that is flagged in each group, (n,) names and answers."""
+    from scipy.stats import binomtest
+
+    answers: dict[str, list[bool]] = defaultdict(list)
+    for name, answer in zip(groups, flagged.tolist(), strict=True):
+        answers[name].append(answer)
+    counts = {name: (sum(found), len(found)) for name, found in sorted(answers.items())}
+    p_values = holm([float(binomtest(k, n, rate).pvalue) for k, n in counts.values()])
+    return [
+        GroupRate(name, n, k, *clopper_pearson(k, n), p)
+        for (name, (k, n)), p in zip(counts.items(), p_values, strict=True)
+    ]
+
+
+def clopper_pearson(found: int, count: int) -> tuple[float, float]:
+    """The exact 95 % interval of a share."""
+    tail = (1 - LEVEL) / 2
+    low = float(betaincinv(found, count - found + 1, tail)) if found else 0.0
+    high = float(betaincinv(found + 1, count - found, 1 - tail)) if found < count else 1.0
+    return low, high
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values of several tests, corrected so that the chance of any false finding is kept."""
+    values, count = np.asarray(p_values, dtype=np.float64), len(p_values)
+    order = np.argsort(values)
+    # The smallest is multiplied by the number of tests, the next by one less, and so on.
+    scaled = np.minimum(values[order] * (count - np.arange(count)), 1.0)
+    corrected = np.empty(count)
+    corrected[order] = np.maximum.accumulate(scaled)
+    return [float(value) for value in corrected]

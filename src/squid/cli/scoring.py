@@ -1,0 +1,221 @@
+"""The verbs that score: `score` for new images, `calibrate` for healthy images of a site."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from squid.cli.options import DeviceOption, Format, ImagePaths, RunFolder
+from squid.cli.printing import (
+    check_target,
+    console,
+    errors,
+    escaped,
+    note,
+    print_line,
+    show_account,
+    show_calibration,
+    show_results,
+)
+from squid.config import Backend, Precision
+from squid.durable import replacing
+from squid.errors import ConfigError
+
+if TYPE_CHECKING:
+    from squid.detector import Detector
+    from squid.outputs.journal import Journal
+    from squid.outputs.results import Flagging, Results
+
+SKIPPED = 3
+"""Exit code where files could not be read and the rest was scored."""
+
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Stop at the first file that cannot be read.")
+]
+Calibrated = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="A calibration made by `squid calibrate`.",
+        show_default="the run's own",
+    ),
+]
+
+
+def score(
+    run: RunFolder,
+    images: ImagePaths,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a .csv or .json file instead of printing; the same command goes on with "
+            "it after a kill.",
+        ),
+    ] = None,
+    calibration: Calibrated = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RATE",
+            help="Flag at this false-positive rate.",
+            show_default="the calibration's, else the recipe's",
+        ),
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(metavar="SCORE", help="Flag from this score on.")
+    ] = None,
+    fdr: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Flag so that at most this share of the flagged images are expected to be "
+            "healthy (Benjamini-Hochberg over all images).",
+        ),
+    ] = None,
+    steps: Annotated[
+        bool, typer.Option("--steps", help="Write what was done to each image, in .csv and .json.")
+    ] = False,
+    device: DeviceOption = "auto",
+    backend: Annotated[
+        Backend,
+        typer.Option(
+            help="What computes; auto takes ONNX Runtime on a CPU once the run has a model.onnx."
+        ),
+    ] = "auto",
+    precision: Annotated[
+        Precision | None,
+        typer.Option(
+            help="bf16 is faster where the processor has it, and moves scores a little.",
+            show_default="the training's on a GPU, float32 on a CPU",
+        ),
+    ] = None,
+    compile_: Annotated[
+        bool,
+        typer.Option("--compile", help="Compile first: a minute that pays for a large archive."),
+    ] = False,
+    strict: Strict = False,
+    format_: Annotated[
+        Format | None,
+        typer.Option("--format", help="How to print the result.", show_default="table"),
+    ] = None,
+) -> None:
+    """Score images, the most anomalous first.
+
+    A file that cannot be read is named and skipped, and the exit code is 3.
+
+    Example: `squid score runs/demo my-images --out scores.csv`
+    """
+    from squid.cli.progress import FileProgress
+    from squid.detector import Detector
+    from squid.outputs.journal import fingerprint, open_journal
+    from squid.outputs.results import Results, describe, score_into
+
+    if sum(choice is not None for choice in (rate, threshold, fdr)) > 1:
+        raise ConfigError("--rate, --threshold and --fdr each set the threshold; give one of them.")
+    written = None if out is None else check_target(out, format_)
+    detector = Detector.load(
+        run,
+        device=device,
+        backend=backend,
+        precision=precision,
+        compile=compile_,
+        calibration=calibration,
+    )
+    opened = detector.open(images)
+    # All that scores depend on: with the same, a killed command goes on where it stopped.
+    inputs = {
+        "model": detector.digest,
+        "computed": [str(detector.device), backend, precision, compile_],
+        "files": fingerprint(opened.sources),
+    }
+    with _resumable(out), open_journal(out, inputs) as journal:
+        _say_what_was_there(journal)
+        with FileProgress(errors) as progress:
+            score_into(
+                journal,
+                detector,
+                opened,
+                on_error="raise" if strict else "skip",
+                progress=progress,
+            )
+        flagging = _flagging(detector, journal, rate, threshold, fdr)
+        results = Results(detector, journal, flagging, describe(run, detector, calibration), opened)
+        _write(results, out, written or format_ or "table", steps=steps)
+        show_account(errors, results)
+    if results.counts.skipped:
+        raise typer.Exit(SKIPPED)
+
+
+def _flagging(
+    detector: "Detector",
+    journal: "Journal",
+    rate: float | None,
+    threshold: float | None,
+    fdr: float | None,
+) -> "Flagging":
+    from squid.outputs.results import flag_by_false_discovery, flag_by_rate, flag_by_threshold
+
+    if threshold is not None:
+        return flag_by_threshold(threshold)
+    if fdr is not None:
+        return flag_by_false_discovery(detector.calibration, journal, fdr)
+    return flag_by_rate(detector, rate)
+
+
+def _write(results: "Results", out: Path | None, form: Format, *, steps: bool) -> None:
+    """To a file, or to standard output."""
+    from squid.outputs.files import write_results
+
+    if form == "table":
+        show_results(console, results)
+    elif out is None:
+        write_results(results, sys.stdout, form, steps=steps)
+    else:
+        with replacing(out) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+            write_results(results, file, form, steps=steps)
+        print_line(errors, f"Written: [bold]{escaped(out)}[/]")
+
+
+def _say_what_was_there(journal: "Journal") -> None:
+    if journal.resumed:
+        note(errors, f"{journal.resumed:,} images were scored before; going on after them.")
+    elif journal.replaced:
+        note(errors, "An unfinished scoring of other images, or with another run, is begun anew.")
+
+
+@contextmanager
+def _resumable(out: Path | None) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end a scoring with a sentence; what was scored is kept."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = "" if out is None else " What was scored is kept: the same command goes on."
+        print_line(errors, f"Interrupted.{kept}")
+        raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def calibrate(
+    run: RunFolder,
+    normals: Annotated[
+        list[Path],
+        typer.Argument(metavar="HEALTHY", help="Healthy images it was not trained on."),
+    ],
+    name: Annotated[str, typer.Option(metavar="NAME", help="What to call the calibration.")],
+    device: DeviceOption = "auto",
+) -> None:
+    """Measure a detector's thresholds on healthy images of your hospital.
+
+    Example: `squid calibrate runs/mine healthy-images --name my-hospital`
+    """
+    from squid.training import calibrate_run
+
+    calibration = calibrate_run(run, normals, name=name, device=device)
+    show_calibration(console, run, calibration)

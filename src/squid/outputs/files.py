@@ -1,0 +1,130 @@
+"""Results as CSV and JSON, row by row, so that memory does not grow with their number."""
+
+import csv
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+from squid.detector import Prediction
+from squid.errors import DataError
+from squid.outputs.names import cell_text, file_cell, portable, text_cell
+from squid.outputs.results import Results
+
+Format = Literal["csv", "json"]
+Status = Literal["scored", "not applicable", "skipped", "left out"]
+
+COLUMNS = (
+    "image",
+    "score",
+    "p_value",
+    "standardised",
+    "flagged",
+    "status",
+    "reason",
+    "threshold",
+    "rate",
+    "model",
+)
+"""Columns of the CSV file; `steps` follows where it was asked for."""
+
+
+def write_results(results: Results, file: TextIO, form: Format, *, steps: bool = False) -> None:
+    """All images, and the files that were not scored, to an open file."""
+    if form == "json":
+        _write_json(results, file, steps)
+    else:
+        _write_csv(results, file, steps)
+
+
+def _write_csv(results: Results, file: TextIO, steps: bool) -> None:
+    writer = csv.writer(file)
+    writer.writerow([*COLUMNS, *(["steps"] if steps else [])])
+    flagging = results.flagging
+    # In each row, so that a file, or a part of it, says what its flags mean.
+    context = (_number(flagging.threshold), flagging.rate, results.about.digest)
+    for prediction in results.predictions():
+        row = [
+            file_cell(prediction.source),
+            prediction.score,
+            prediction.p_value,
+            prediction.standardised,
+            prediction.flagged,
+            _status(prediction),
+            text_cell(prediction.not_applicable),
+            *context,
+        ]
+        writer.writerow([*row, *([text_cell("; ".join(prediction.steps))] if steps else [])])
+    for status, source, reason in _not_opened(results):
+        row = [file_cell(source), None, None, None, None, status, text_cell(reason), *context]
+        writer.writerow([*row, *([None] if steps else [])])
+
+
+def _write_json(results: Results, file: TextIO, steps: bool) -> None:
+    flagging = asdict(results.flagging) | {"threshold": _number(results.flagging.threshold)}
+    head = {**asdict(results.about), **flagging, "counts": asdict(results.counts)}
+    file.write("{\n")
+    for key, value in head.items():
+        file.write(f"  {json.dumps(key)}: {json.dumps(value)},\n")
+    images = (_record(one, steps) for one in results.predictions())
+    _write_list(file, "images", images, ",")
+    _write_list(file, "skipped", _named(results.skipped()), ",")
+    _write_list(file, "left_out", _named(iter(results.left_out)), "")
+    file.write("}\n")
+
+
+def _write_list(file: TextIO, key: str, rows: Iterator[dict[str, Any]], end: str) -> None:
+    """A key with a list of objects, one in a line."""
+    file.write(f"  {json.dumps(key)}: [")
+    for i, row in enumerate(rows):
+        file.write(f"{',' if i else ''}\n    {json.dumps(row, allow_nan=False)}")
+    file.write(f"\n  ]{end}\n")
+
+
+def _record(prediction: Prediction, steps: bool) -> dict[str, Any]:
+    record = {
+        "image": portable(prediction.source),
+        "score": prediction.score,
+        "p_value": prediction.p_value,
+        "standardised": prediction.standardised,
+        "flagged": prediction.flagged,
+        "status": _status(prediction),
+        "reason": portable(prediction.not_applicable),
+    }
+    return {**record, "steps": list(prediction.steps)} if steps else record
+
+
+def _named(rows: Iterator[tuple[str, str]]) -> Iterator[dict[str, Any]]:
+    for source, reason in rows:
+        yield {"image": portable(source), "reason": portable(reason)}
+
+
+def _status(prediction: Prediction) -> Status:
+    return "not applicable" if prediction.score is None else "scored"
+
+
+def _not_opened(results: Results) -> Iterator[tuple[Status, str, str]]:
+    for source, reason in results.skipped():
+        yield "skipped", source, reason
+    for source, reason in results.left_out:
+        yield "left out", source, reason
+
+
+def _number(threshold: float | None) -> float | None:
+    """A threshold that flags nothing is infinite, which JSON cannot hold."""
+    return threshold if threshold is not None and math.isfinite(threshold) else None
+
+
+def read_results(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file of `squid score`, with the text of its cells as it was."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} is not a readable CSV file ({error}).") from None
+    for row in rows:
+        for name in ("reason", "steps"):
+            row[name] = cell_text(row.get(name) or "")
+    return rows

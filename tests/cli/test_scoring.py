@@ -1,0 +1,229 @@
+"""`squid score` and `squid calibrate` through the command."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from squid.outputs.files import COLUMNS, read_results
+
+SQUID = Path(sys.executable).with_name("squid")
+
+
+@pytest.fixture
+def score(squid, run):
+    """score(images, ...) -> exit code, stdout, stderr."""
+    return lambda *words: squid("score", "--device", "cpu", run, *words)
+
+
+# What it prints
+
+
+def test_json_says_what_scored_and_how(score, run, images):
+    code, out, err = score(images, "--format", "json")
+    assert code == 0
+    found = json.loads(out)
+    assert found["run"] == str(run)
+    assert (found["method"], found["calibration"], found["rate"]) == ("squid", "run", 0.1)
+    assert len(found["digest"]) == 64
+    rows = found["images"]
+    assert {Path(row["image"]).name for row in rows} == {f"[bold]{i}.png" for i in range(3)}
+    scores = [row["score"] for row in rows]
+    assert scores == sorted(scores, reverse=True)
+    assert [row["flagged"] for row in rows] == [value >= found["threshold"] for value in scores]
+    assert all(1 / 13 <= row["p_value"] <= 1 for row in rows)
+    assert {row["status"] for row in rows} == {"scored"}
+    assert (found["skipped"], found["left_out"]) == ([], [])
+    assert "3 found = 3 scored + 0 skipped + 0 left out + 0 not applicable" in err
+
+
+def test_csv_and_file_and_table_agree(score, images, tmp_path):
+    _, out, _ = score(images, "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert tuple(rows[0]) == COLUMNS
+    assert all(0 <= float(row["standardised"]) <= 1 for row in rows)
+    assert len({(row["threshold"], row["rate"], row["model"]) for row in rows}) == 1
+    file = tmp_path / "new" / "scores.csv"
+    code, _, err = score(images, "--out", file)
+    assert code == 0
+    assert f"Written: {file}" in err
+    assert list(csv.DictReader(file.read_text().splitlines())) == rows
+    assert sorted(path.name for path in file.parent.iterdir()) == ["scores.csv"]
+    _, out, _ = score(images)
+    lines = out.splitlines()[1:]
+    assert [line.split(maxsplit=6)[-1] for line in lines] == [row["image"] for row in rows]
+    # The table rounds, but not so far that neighbours become equal.
+    assert len({line.split()[0] for line in lines}) == len({row["score"] for row in rows})
+    assert all(" 1 in " in line for line in lines)
+
+
+def test_names_are_shown_whole_and_without_commands_for_the_terminal(score, tmp_path):
+    folder = tmp_path / ("long name " * 20) / "ward [/bold] \\[x] :smile:"
+    folder.mkdir(parents=True)
+    save(folder / "a\x1b]0;title\x07\n\u202e.png")
+    _, out, _ = score(folder)
+    shown = str(folder / r"a\x1b]0;title\x07\n\u202e.png")
+    assert out.splitlines()[1].endswith(shown)
+
+
+def test_scores_in_half_precision_are_nearly_the_same(score, images):
+    found = {}
+    for precision in ("float32", "bf16"):
+        _, out, _ = score(images, "--format", "json", "--precision", precision)
+        found[precision] = {row["image"]: row["score"] for row in json.loads(out)["images"]}
+    assert found["bf16"] != found["float32"]
+    assert found["bf16"] == pytest.approx(found["float32"], rel=0.1, abs=0.05)
+
+
+def test_twelve_bits_in_sixteen_are_noted(run, tmp_path):
+    """The commonest export of a radiograph would else be scored as nearly black, in silence."""
+    pixels = np.random.default_rng(0).integers(0, 4096, (60, 50)).astype(np.uint16)
+    PIL.Image.fromarray(pixels).save(tmp_path / "twelve.png")
+    words = ("score", run, tmp_path / "twelve.png", "--device", "cpu", "--format", "csv")
+    done = subprocess.run([SQUID, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("note: ")
+    assert "twelve.png" in done.stderr
+    assert "RangeWarning" not in done.stderr
+
+
+# Every input is accounted for
+
+
+def test_a_bad_file_costs_no_other_and_is_named(score, refused, run, images, tmp_path):
+    bad = images / "bad.png"
+    bad.write_bytes(b"not an image")
+    PIL.Image.new("L", (40, 40)).save(images / "black.png")
+    code, out, err = score(images, "--format", "json")
+    assert code == 3
+    found = json.loads(out)
+    assert [row["image"] for row in found["skipped"]] == [str(bad)]
+    assert [row["status"] for row in found["images"]] == ["scored"] * 3 + ["not applicable"]
+    assert found["images"][-1]["score"] is None
+    assert "one gray value" in found["images"][-1]["reason"]
+    assert "5 found = 3 scored + 1 skipped + 0 left out + 1 not applicable" in err
+    assert f"skipped {bad}" in err
+
+    file = tmp_path / "scores.csv"
+    assert score(images, "--out", file)[0] == 3
+    status = [row["status"] for row in read_results(file)]
+    assert status == ["scored"] * 3 + ["not applicable", "skipped"]
+    assert "bad.png" in refused("score", run, images, "--strict", "--device", "cpu")
+
+
+def test_a_name_that_is_not_utf_8_is_scored_and_written(score, tmp_path):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    save(Path(os.fsdecode(os.fsencode(folder) + b"/\xff\xfe.png")))
+    assert score(folder, "--out", tmp_path / "scores.csv")[0] == 0
+    assert score(folder, "--out", tmp_path / "scores.json")[0] == 0
+    names = [row["image"] for row in read_results(tmp_path / "scores.csv")]
+    assert names == [str(folder / r"\xff\xfe.png")]
+    found = json.loads((tmp_path / "scores.json").read_text())
+    assert [row["image"] for row in found["images"]] == names
+
+
+@pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t", "\r", "\uff1d"])
+def test_a_spreadsheet_runs_no_file_name(score, tmp_path, monkeypatch, first):
+    """`./` before a name names the same file, so a join survives."""
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path / f"{first}cmd.png")
+    _, out, _ = score("--format", "csv", "--", f"{first}cmd.png")
+    name = next(csv.DictReader(io.StringIO(out, newline="")))["image"]
+    assert name == f"./{first}cmd.png"
+    assert Path(name).is_file()
+
+
+# The target
+
+
+def test_the_format_of_a_file_is_that_of_its_name(score, refused, run, images, tmp_path):
+    file = tmp_path / "scores.json"
+    assert score(images, "--out", file)[0] == 0
+    assert len(json.loads(file.read_text())["images"]) == 3
+    for words in (
+        ("--out", file, "--format", "csv"),
+        ("--out", tmp_path / "a.csv", "--format", "table"),
+    ):
+        assert "cannot be written as" in refused("score", run, images, *words)
+
+
+def test_a_target_that_cannot_be_written_is_refused_before_scoring(refused, run, images, tmp_path):
+    (tmp_path / "file").write_text("")
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert "is a folder" in refused("score", run, images, "--out", tmp_path)
+    assert "file" in refused("score", run, images, "--out", tmp_path / "file" / "a.csv")
+    assert "a pipe" in refused("score", run, images, "--out", tmp_path / "pipe.csv")
+    assert "recipe.toml" in refused("explain", run, images, "--out", run / "recipe.toml")
+
+
+def test_mistakes_in_scoring(refused, run, images, tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "holds no image files" in refused("score", run, empty)
+    assert "There is no file or folder" in refused("score", run, tmp_path / "none.png")
+    assert "is not a run folder" in refused("score", tmp_path, images)
+    assert "between 0 and 1" in refused("score", run, images, "--rate", "10")
+    assert "between 0 and 1" in refused("score", run, images, "--fdr", "0")
+    assert "give one of them" in refused("score", run, images, "--rate", "0.1", "--fdr", "0.1")
+    assert "A threshold is a number" in refused("score", run, images, "--threshold", "nan")
+    words = ("--calibration", "elsewhere")
+    assert "squid calibrate" in refused("score", run, images, *words)
+
+
+# Thresholds
+
+
+def test_any_rate_has_a_threshold_and_too_few_images_are_said(score, images):
+    _, out, err = score(images, "--rate", "0.123", "--format", "json")
+    assert json.loads(out)["rate"] == 0.123
+    assert "cannot support" not in err
+    _, _, err = score(images, "--rate", "0.01")
+    assert "12 held-out healthy images cannot support a false-positive rate of 0.01" in err
+
+
+def test_a_threshold_of_ones_own(score, images):
+    _, out, _ = score(images, "--format", "json")
+    highest = json.loads(out)["images"][0]["score"]
+    _, out, _ = score(images, "--format", "json", "--threshold", str(highest))
+    found = json.loads(out)
+    assert (found["threshold"], found["rate"]) == (highest, None)
+    assert found["images"][0]["flagged"]
+
+
+def test_a_false_discovery_rate_says_where_it_cannot_work(score, images):
+    _, out, err = score(images, "--format", "json", "--fdr", "0.05")
+    found = json.loads(out)
+    assert (found["threshold"], found["false_discovery_rate"]) == (None, 0.05)
+    assert [row["flagged"] for row in found["images"]] == [False] * 3
+    assert "The smallest p-value of 12 held-out images is 1 in 13" in err
+    assert "unless at least 5 have it" in err
+
+
+# Calibration
+
+
+def test_a_site_is_calibrated_beside_the_run(squid, score, refused, run, images):
+    before = (run / "calibration.json").read_bytes()
+    code, out, _ = squid("calibrate", run, images, "--name", "here", "--device", "cpu")
+    assert code == 0
+    assert "3 healthy images" in out
+    assert (run / "calibration.json").read_bytes() == before
+    assert len(json.loads((run / "calibrations/here.json").read_text())["heldout_scores"]) == 3
+    _, out, _ = score(images, "--calibration", "here", "--format", "json")
+    assert json.loads(out)["calibration"] == "here"
+    again = ("calibrate", run, images, "--device", "cpu", "--name")
+    assert "--overwrite" in refused(*again, "here")
+    assert "cannot name a calibration" in refused(*again, "../here")
+
+
+def save(path):
+    pixels = np.random.default_rng(0).integers(0, 256, (60, 50), dtype=np.uint8)
+    PIL.Image.fromarray(pixels).save(path)
