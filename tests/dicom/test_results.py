@@ -2,8 +2,10 @@
 must."""
 
 import io
+import zlib
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pydicom
 import pytest
@@ -239,6 +241,35 @@ def test_sources_in_any_encoding(make, name):
     source = dcmread(path, stop_before_pixels=True)
     for instance in make(source).values():
         assert str(read_again(instance).PatientName) == str(source.PatientName)
+
+
+def test_a_file_that_is_not_dicom_is_refused(make, tmp_path):
+    (tmp_path / "image.dcm").write_bytes(b"P5 2 2 255 abcd")
+    with pytest.raises(DataError, match=r"image\.dcm is not a DICOM file"):
+        make(tmp_path / "image.dcm")
+
+
+def test_a_header_that_inflates_without_end_is_refused(make, tmp_path):
+    path = pydicom.data.get_testdata_file("image_dfl.dcm", download=False)
+    meta = 132 + 12 + dcmread(path, stop_before_pixels=True).file_meta[0x00020000].value
+    deflater = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    element = b"\x08\x00\x05\x00UN\x00\x00\x00\x00\x00\x08"  # of 128 MiB
+    bomb = deflater.compress(element + bytes(2**27)) + deflater.flush()
+    (tmp_path / "bomb.dcm").write_bytes(Path(path).read_bytes()[:meta] + bomb)
+    assert len(bomb) < 2**20
+    with pytest.raises(DataError, match="inflates to more than"):
+        make(tmp_path / "bomb.dcm")
+
+
+def test_sequences_nested_without_end_are_as_good_as_none(make, header, tmp_path):
+    nested = b""
+    for _ in range(3000):
+        item = b"\xfe\xff\x00\xe0" + len(nested).to_bytes(4, "little") + nested
+        # The sequence of a VOI LUT, which a presentation state wants.
+        nested = b"\x28\x00\x10\x30SQ\x00\x00" + len(item).to_bytes(4, "little") + item
+    (tmp_path / "nested.dcm").write_bytes(written(header) + nested)
+    made = make(tmp_path / "nested.dcm")
+    assert made["PR"].StudyInstanceUID == header.StudyInstanceUID
 
 
 # What is said

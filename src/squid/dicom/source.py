@@ -2,12 +2,15 @@
 
 import contextlib
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 from pydicom import dcmread
 from pydicom.dataset import Dataset
 
+from squid.data.dicom import check_header
+from squid.data.image import MAX_BYTES
 from squid.errors import DataError
 
 PATIENT = ("PatientName", "PatientID", "IssuerOfPatientID", "PatientBirthDate", "PatientSex")
@@ -59,7 +62,7 @@ class Source:
     def of(cls, source: Path | Dataset) -> "Source":
         """From a file or from a dataset, which stays as it is."""
         if isinstance(source, Path):
-            source = dcmread(source, stop_before_pixels=True, specific_tags=list(NEEDED))
+            source = _read_header(source)
         header = Dataset()
         for keyword in NEEDED:
             # A value that cannot be read is as good as none, and pydicom raises what it meets.
@@ -135,3 +138,16 @@ class Source:
         item = Dataset()
         item.SeriesInstanceUID = self.header.SeriesInstanceUID
         return item
+
+
+def _read_header(path: Path) -> Dataset:
+    """A file's header, within the limits of our own reader: pydicom trusts what it reads."""
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES)
+    try:
+        check_header(data)
+        return dcmread(BytesIO(data), stop_before_pixels=True, specific_tags=list(NEEDED))
+    except DataError as error:
+        raise DataError(f"{path} {error}") from None
+    except Exception as error:  # whatever pydicom meets in a damaged file
+        raise DataError(f"{path} has a damaged header ({error}); export it again.") from None

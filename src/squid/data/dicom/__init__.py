@@ -21,7 +21,7 @@ from squid.data.gray import Gray
 from squid.data.reading import DicomReading
 from squid.errors import DataError
 
-__all__ = ["DicomFacts", "is_dicom", "read_dicom", "read_facts"]
+__all__ = ["DicomFacts", "check_header", "is_dicom", "read_dicom", "read_facts"]
 
 
 def read_dicom(data: bytes, reading: DicomReading) -> Gray:
@@ -33,6 +33,14 @@ def read_dicom(data: bytes, reading: DicomReading) -> Gray:
     shades, steps = render(stored, layout, file.dataset, reading)
     steps = (f"DICOM, {syntax_of(file).name}", *kind, *steps, *aspect_note(file.dataset))
     return Gray(shades, steps, not_applicable=gate(facts_of(file.dataset), reading))
+
+
+def check_header(data: bytes) -> None:
+    """An error where a file is not DICOM, or where its elements pass the limits on their number,
+    depth and inflated size."""
+    if not is_dicom(data):
+        raise DataError("is not a DICOM file.")
+    read_file(data)
 
 
 HEADER_BYTES = 2**20
