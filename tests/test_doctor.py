@@ -51,7 +51,7 @@ def test_a_machine_that_works():
     checks = doctor.examine()
     assert doctor.usable(checks)
     assert {check.section for check in checks} >= {
-        "versions", "extras", "devices", "backends", "data", "self-test",
+        "versions", "extras", "DICOM", "devices", "backends", "data", "self-test",
     }  # fmt: skip
     assert named(checks, "versions")["torch"].works
     assert "trained, scored and explained" in next(iter(named(checks, "self-test").values())).found
@@ -84,6 +84,24 @@ def test_a_backend_that_does_not_load_is_no_backend(monkeypatch):
     found = named(doctor._backends(), "backends")["onnx"]
     assert not found.works
     assert found.remedy == "pip install 'squid-radiography[export]'"
+
+
+def test_every_transfer_syntax_has_a_decoder():
+    pytest.importorskip("imagecodecs")
+    found = list(doctor._decoders())
+    assert len(found) == 16
+    assert all(check.works for check in found)
+    assert "1.2.840.10008.1.2.4.51" in named(found, "DICOM")["JPEG Extended"].found
+
+
+@pytest.mark.parametrize("module", ["squid.data.dicom.codecs", "imagecodecs"])
+def test_decoders_that_are_missing_are_named(monkeypatch, module):
+    monkeypatch.delitem(sys.modules, "squid.data.dicom.codecs", raising=False)
+    monkeypatch.setitem(sys.modules, module, None)
+    found = named(doctor._decoders(), "DICOM")
+    assert not found["JPEG Lossless"].works
+    assert found["JPEG Lossless"].remedy == "pip install 'squid-radiography[dicom]'"
+    assert found["uncompressed"].works
 
 
 def test_a_data_folder_that_is_not_there(monkeypatch, tmp_path):

@@ -1,4 +1,4 @@
-"""What of SQUID works on this machine: versions, extras, devices, backends, data and a self-test.
+"""What of SQUID works on this machine: versions, extras, decoders, devices, data and a self-test.
 
 Nothing heavy is imported before its own check, so that a torch that cannot be loaded is a line of
 the result and not the end of it.
@@ -50,6 +50,7 @@ def examine() -> list[Check]:
     sections: dict[str, Callable[[], Iterator[Check]]] = {
         "versions": _versions,
         "extras": _extras,
+        "DICOM": _decoders,
         "devices": _devices,
         "backends": _backends,
         "data": _data,
@@ -128,6 +129,25 @@ def _metadata() -> metadata.PackageMetadata | None:
 
 def _install(extra: str = "") -> str:
     return f"pip install '{PACKAGE}[{extra}]'" if extra else f"pip install --upgrade {PACKAGE}"
+
+
+def _decoders() -> Iterator[Check]:
+    """What decodes the pixels of each DICOM transfer syntax."""
+    from squid.data.dicom.pixels import SYNTAXES
+
+    missing = ""
+    try:
+        codecs = import_module("squid.data.dicom.codecs")
+    except ImportError as error:
+        missing = f"{error.name} is not installed"
+    for uid, syntax in SYNTAXES.items():
+        if not syntax.plugin:
+            yield Check("DICOM", syntax.name, True, f"read without a decoder ({uid})")
+        elif not missing and codecs.has_plugin(uid, syntax.plugin):
+            yield Check("DICOM", syntax.name, True, f"{syntax.plugin} ({uid})")
+        else:
+            lacks = f"{missing or f'{syntax.plugin} does not load'} ({uid})"
+            yield Check("DICOM", syntax.name, False, lacks, remedy=_install("dicom"))
 
 
 def _devices() -> Iterator[Check]:

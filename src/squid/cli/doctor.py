@@ -16,7 +16,7 @@ def doctor(
         Literal["table", "json"], typer.Option("--format", help="How to print the result.")
     ] = "table",
 ) -> None:
-    """Check versions, extras, devices, backends and data, and train a detector of a second.
+    """Check versions, extras, decoders, devices and data, and train a detector of a second.
 
     What is missing is named with the command that adds it. The exit code is 1 only if something
     that SQUID always needs does not work.

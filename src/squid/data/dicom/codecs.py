@@ -43,6 +43,11 @@ def _add_plugin() -> None:
             decoder.add_plugin(ADDED, (__name__, decode_jpeg.__name__))
 
 
+def has_plugin(syntax: str, plugin: str) -> bool:
+    """Whether pixels of a transfer syntax can be decoded by that plugin here."""
+    return plugin in get_decoder(syntax).available_plugins
+
+
 def decode(frame: bytes, syntax: str, plugin: str, layout: Layout) -> tuple[NDArray[Any], str]:
     """(h, w) or (h, w, 3) values of a compressed frame, and its photometric interpretation."""
     options: dict[str, Any] = {
