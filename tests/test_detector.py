@@ -112,6 +112,16 @@ def test_a_broken_file_is_refused_or_named(detector: Detector, files: list[Path]
     assert reported[-1] == (20, 20)
 
 
+def test_every_path_is_scored_skipped_or_left_out(detector: Detector, files: list[Path]) -> None:
+    files[3].write_bytes(b"nothing")
+    notes = files[0].with_name("notes.txt")
+    notes.write_text("notes")
+    scored = detector.score_files(files[0].parent, on_error="skip")
+    assert len(scored.sources) == 19
+    assert [name for name, _ in scored.skipped] == [str(files[3])]
+    assert [name for name, _ in scored.left_out] == [str(notes)]
+
+
 def test_a_prediction_is_calibrated(detector: Detector, files: list[Path]) -> None:
     scores = detector.score(files)
     for prediction, score, path in zip(detector.predict(files), scores, files, strict=True):

@@ -66,7 +66,7 @@ class Scores:
     skipped: tuple[tuple[str, str], ...] = ()
     """Files that could not be read, each with the reason."""
     left_out: tuple[tuple[str, str], ...] = ()
-    """Files of a folder that were not opened, each with the reason."""
+    """Paths that were not taken for images, each with the reason."""
     warnings: tuple[str, ...] = ()
     """What may be wrong with images that were scored."""
 
@@ -194,17 +194,19 @@ class Detector:
         self, images: Images, *, on_error: OnError = "raise", progress: Progress | None = None
     ) -> Scores:
         """All images with their scores, and what was not scored by name and reason."""
-        opened = self.open(images)
+        opened = self.open(images, on_error=on_error)
         parts = list(self.stream(opened, on_error=on_error, progress=progress))
         return Scores(
             tuple(chain.from_iterable(part.images for part in parts)),
             tuple(chain.from_iterable(part.skipped for part in parts)),
+            opened.left_out,
             warnings=tuple(chain.from_iterable(part.warnings for part in parts)),
         )
 
-    def open(self, images: Images) -> Opened:
+    def open(self, images: Images, *, on_error: OnError = "raise") -> Opened:
         """The images of an input, listed and not yet decoded."""
-        return open_images(images, self.recipe.method.size, reading=self.reading)
+        size = self.recipe.method.size
+        return open_images(images, size, reading=self.reading, on_error=on_error)
 
     def stream(
         self, opened: Opened, *, on_error: OnError = "raise", progress: Progress | None = None

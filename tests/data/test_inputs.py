@@ -1,6 +1,9 @@
 """What a user hands over becomes gray pixels, or one clear error."""
 
 import io
+import os
+import sys
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -8,11 +11,15 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from squid.data import inputs
 from squid.data.applicable import not_applicable
-from squid.data.inputs import read_images
+from squid.data.inputs import read_file_list, read_images
 from squid.data.levels import RangeWarning
 from squid.data.reading import Reading
+from squid.data.walk import OTHER
 from squid.errors import DataError
 
 GRAY = np.arange(64, dtype=np.uint8).reshape(8, 8)
@@ -133,3 +140,67 @@ def test_constant_and_tiny_images_in_memory_carry_the_reason() -> None:
     ]
     assert not_applicable(torch.zeros(1, 20, 20)).endswith(flat)
     assert not_applicable(torch.zeros(1, 9, 20)).startswith("not applicable: 20 x 9 pixels")
+
+
+@pytest.mark.parametrize(
+    "content", [b"a.png\nb c.png\n", b"a.png\0b c.png\0", b"\xef\xbb\xbfa.png\r\n\r\nb c.png"]
+)
+def test_a_list_of_files_is_read_from_a_file_a_pipe_or_the_standard_input(
+    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = [Path("a.png"), Path("b c.png")]
+    (tmp_path / "list").write_bytes(content)
+    assert read_file_list(tmp_path / "list") == expected
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert read_file_list("-") == expected
+    receiver, sender = os.pipe()
+    os.write(sender, content)
+    os.close(sender)
+    assert read_file_list(f"/dev/fd/{receiver}") == expected
+    os.close(receiver)
+
+
+def test_a_list_of_files_may_hold_names_that_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "list").write_bytes(b"\xff\xfe.png")
+    (path,) = read_file_list(tmp_path / "list")
+    assert os.fsencode(path) == b"\xff\xfe.png"
+
+
+def test_an_impossible_list_of_files_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").write_bytes(b"\n \n")
+    with pytest.raises(DataError, match="names no file"):
+        read_file_list(tmp_path / "empty")
+    for path in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(DataError, match="cannot be read"):
+            read_file_list(path)
+    monkeypatch.setattr(inputs, "MAX_LIST_BYTES", 1000)
+    with pytest.raises(DataError, match="/dev/zero has more than"):
+        read_file_list("/dev/zero")
+
+
+@given(st.binary(max_size=100))
+def test_any_list_gives_paths_or_a_data_error(content: bytes) -> None:
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        try:
+            paths = read_file_list(file.name)
+        except DataError:
+            return
+    assert paths
+
+
+def test_what_a_folder_holds_beside_images_is_reported(tmp_path: Path) -> None:
+    PIL.Image.fromarray(GRAY).save(tmp_path / "IM1", "PNG")
+    (tmp_path / "notes.txt").write_text("notes")
+    loaded = read_images([tmp_path, tmp_path / "IM1"], 8)
+    assert loaded.sources == (str(tmp_path / "IM1"),)
+    assert loaded.left_out == (
+        (str(tmp_path / "notes.txt"), f"{OTHER} (.txt)"),
+        (str(tmp_path / "IM1"), "given twice"),
+    )
+    gone = read_images([tmp_path / "gone.png", tmp_path], 8, on_error="skip")
+    assert gone.skipped[0][0] == str(tmp_path / "gone.png")
+    assert "No such file" in gone.skipped[0][1]

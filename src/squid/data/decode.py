@@ -57,6 +57,8 @@ class LoadedImages:
     """(n,) what was done to each image, in order; empty where `not_applicable` is."""
     not_applicable: tuple[str, ...] = ()
     """(n,) why an image has no score, '' where it has; empty for pixels that came ready to use."""
+    left_out: tuple[tuple[str, str], ...] = ()
+    """Paths that were not taken for images, each with the reason."""
 
 
 def read_many(

@@ -23,9 +23,10 @@ from torch.nn import functional as F
 
 from squid.data.base import DataConfig, Progress
 from squid.data.decode import read_many
-from squid.data.files import image_files, natural, read_arrays, subfolders, to_gray
+from squid.data.files import read_arrays, subfolders, to_gray
 from squid.data.image_set import ANOMALOUS, NORMAL, ImageSet, Splits, check, join
 from squid.data.reading import AS_DECLARED, Reading
+from squid.data.walk import find_images, natural
 from squid.errors import ConfigError, DataError
 from squid.places import data_candidates, missing
 
@@ -275,7 +276,7 @@ def _read_source(source: str, side: int, reading: Reading) -> tuple[np.ndarray, 
     folders = list(subfolders(path).values())
     if len(folders) != 10:
         raise DataError(f"{path} has {len(folders)} class folders; DigitAnatomy needs ten.")
-    loaded = [read_many(image_files(folder), side, reading=reading) for folder in folders]
+    loaded = [read_many(find_images(folder).images, side, reading=reading) for folder in folders]
     return _stack([images.pixels[:, 0].numpy() for images in loaded])
 
 

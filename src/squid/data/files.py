@@ -3,9 +3,7 @@
 import csv
 import gzip
 import io
-import re
 import zipfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -13,9 +11,9 @@ import numpy as np
 
 from squid.data.base import Progress
 from squid.data.decode import OnError, read_many
-from squid.data.image import SUFFIXES
 from squid.data.image_set import FileSet, ImageSet, Splits, check
 from squid.data.reading import Reading
+from squid.data.walk import is_hidden, natural
 from squid.errors import DataError
 
 Unreadable = Literal["refuse", "skip"]
@@ -81,37 +79,13 @@ def _offset(progress: Progress | None, done: int, total: int) -> Progress | None
     return None if progress is None else lambda count, _: progress(done + count, total)
 
 
-def image_files(folder: Path) -> list[Path]:
-    """All images below a folder in natural order, without hidden files and folders."""
-    found = (
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES and not _hidden(path.relative_to(folder))
-    )
-    return natural(path for path in found if path.is_file())
-
-
-def natural(paths: Iterable[Path]) -> list[Path]:
-    """Sorted so that image2 comes before image10."""
-
-    def key(path: Path) -> list[tuple[int, str]]:
-        parts = re.split(r"(\d+)", path.as_posix().lower())
-        return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
-
-    return sorted(paths, key=lambda path: (key(path), path.as_posix()))
-
-
 def subfolders(folder: Path) -> dict[str, Path]:
     """The visible folders in a folder, by lower-case name."""
     return {
         path.name.lower(): path
         for path in natural(folder.iterdir())
-        if path.is_dir() and not _hidden(Path(path.name))
+        if path.is_dir() and not is_hidden(path.name)
     }
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
 
 
 def read_table(path: Path, *needed: str) -> list[dict[str, str]]:

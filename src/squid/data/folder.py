@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from squid.data.base import FileDataConfig, Progress
-from squid.data.files import Unreadable, image_files, read_files, subfolders
+from squid.data.files import Unreadable, read_files, subfolders
 from squid.data.image_set import (
     FileSet,
     ImageSet,
@@ -28,6 +28,7 @@ from squid.data.image_set import (
     empty,
     join,
 )
+from squid.data.walk import find_images
 from squid.errors import DataError
 
 SPLITS = {"train": "train", "valid": "validation", "val": "validation", "test": "test"}
@@ -102,7 +103,7 @@ class Folder(FileDataConfig):
         kinds = subfolders(folder)
         has_normal = any(_is(name, self.normal_names) for name in kinds)
         entries: list[Entry] = []
-        for path in image_files(folder):
+        for path in find_images(folder).images:
             kind = "" if path.parent == folder else path.relative_to(folder).parts[0]
             finding = self._finding(kind, has_normal) if kind else ""
             entries.append(Entry(path, path.relative_to(root).as_posix(), finding, kind))

@@ -4,8 +4,6 @@ Bytes come from outside, so they are checked before they are decoded: size, form
 """
 
 import io
-import os
-import stat
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,11 +27,10 @@ from squid.data.dicom import is_dicom, read_dicom
 from squid.data.gray import Gray, gray_of
 from squid.data.levels import Levels, RangeWarning, Shades, to_bytes
 from squid.data.meaning import significant_bits
+from squid.data.opening import read_bounded
 from squid.data.reading import AS_DECLARED, Reading
 from squid.errors import DataError, MissingExtra
 
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".dcm", ".dicom"})
-"""Endings of the files that are taken from a folder of images."""
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
 MAX_BYTES = 256 * 2**20
 
@@ -119,7 +116,7 @@ def _read(source: Path | str | bytes, name: str, reading: Reading) -> tuple[Gray
     if isinstance(source, bytes):
         data = source
     else:
-        name, data = str(source), _read_bytes(Path(source))
+        name, data = str(source), read_bounded(Path(source), MAX_BYTES)
     if len(data) > MAX_BYTES:
         raise DataError(f"{name} has more than {MAX_BYTES // 2**20} MiB; make it smaller.")
     return _guard(name, lambda: _decode(data, reading)), name
@@ -204,17 +201,6 @@ def _resize(gray: PIL.Image.Image | np.ndarray, size: int) -> NDArray[np.uint8]:
             return gray
         gray = PIL.Image.fromarray(np.ascontiguousarray(gray))
     return np.array(gray.resize((size, size), PIL.Image.Resampling.BICUBIC))
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            found = os.fstat(file.fileno())
-            # A buffer of the file's own size: threads would wait for one of the largest size.
-            size = found.st_size if stat.S_ISREG(found.st_mode) else MAX_BYTES
-            return file.read(min(size, MAX_BYTES) + 1)
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
 def _reason(error: Exception) -> str:

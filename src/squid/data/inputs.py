@@ -1,10 +1,12 @@
 """What a user gives a detector to score: files, folders, or images in memory."""
 
+import codecs
 import io
 import os
+import stat
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,11 +18,12 @@ from torch import Tensor
 
 from squid.data.arrays import resize_array
 from squid.data.base import Progress
-from squid.data.decode import LoadedImages, OnError, cores, read_many, stream
-from squid.data.files import image_files
+from squid.data.decode import LoadedImages, OnError, read_many, stream
 from squid.data.image import Resized, resize_picture
 from squid.data.levels import RangeWarning
+from squid.data.opening import special_kind
 from squid.data.reading import AS_DECLARED, Reading
+from squid.data.walk import Found, LeftOut, find_images, in_threads, summary
 from squid.errors import DataError
 
 Image = str | os.PathLike[str] | PIL.Image.Image | NDArray[np.generic] | Tensor
@@ -29,26 +32,25 @@ Image = str | os.PathLike[str] | PIL.Image.Image | NDArray[np.generic] | Tensor
 Images = Image | Iterable[Image]
 """One of these, or several: all on disk or all in memory."""
 
-LOOKED_UP = 64
-"""Paths that a thread looks up in one task."""
+MAX_LIST_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True)
 class Opened:
     """Images before they are read."""
 
-    content: Tensor | list[Path]
+    content: Tensor | tuple[Path, ...]
     """Pixels (n, 1, size, size) uint8, or files."""
     sources: tuple[str, ...]
     size: int
     reading: Reading = AS_DECLARED
-    left_out: tuple[tuple[str, str], ...] = ()
-    """Files of a folder that are no images, each with the reason."""
     steps: tuple[tuple[str, ...], ...] = ()
     """(n,) what was done to each image in memory; empty where `not_applicable` is."""
     not_applicable: tuple[str, ...] = ()
     """(n,) for images in memory: why one has no score, '' where it has; empty for pixels (n, 1,
     size, size) uint8, which are taken as they are."""
+    left_out: LeftOut = ()
+    """Paths that were not taken for images, each with the reason."""
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -80,7 +82,9 @@ class Opened:
             )
 
 
-def open_images(images: Images, size: int, *, reading: Reading = AS_DECLARED) -> Opened:
+def open_images(
+    images: Images, size: int, *, reading: Reading = AS_DECLARED, on_error: OnError = "raise"
+) -> Opened:
     """The images of a user's input; files are not decoded yet."""
     if isinstance(images, Tensor) and _is_ready(images, size):
         return _in_memory(images, size)
@@ -99,8 +103,9 @@ def open_images(images: Images, size: int, *, reading: Reading = AS_DECLARED) ->
         if paths and read:
             raise DataError("Files and images in memory are mixed; give them one after the other.")
     if not read and not isinstance(images, (np.ndarray, Tensor)):
-        found = list_files(paths)
-        return Opened(found, tuple(map(str, found)), size, reading)
+        found = list_files(paths, on_error)
+        sources = tuple(map(str, found.images))
+        return Opened(found.images, sources, size, reading, left_out=found.left_out)
     found_wrong = [warning for one in read for warning in one.warnings]
     if found_wrong:
         warnings.warn(found_wrong[0], RangeWarning, stacklevel=2)
@@ -147,7 +152,7 @@ def read_images(
     reading: Reading = AS_DECLARED,
 ) -> LoadedImages:
     """Files, folders or images in memory as gray bytes of one size."""
-    opened = open_images(images, size, reading=reading)
+    opened = open_images(images, size, reading=reading, on_error=on_error)
     if isinstance(opened.content, Tensor):
         places = tuple(range(len(opened)))
         return LoadedImages(
@@ -158,28 +163,84 @@ def read_images(
             steps=opened.steps,
             not_applicable=opened.not_applicable,
         )
-    return read_many(opened.content, size, on_error=on_error, progress=progress, reading=reading)
+    loaded = read_many(opened.content, size, on_error=on_error, progress=progress, reading=reading)
+    return replace(loaded, left_out=opened.left_out)
 
 
-def list_files(given: Sequence[Path]) -> list[Path]:
-    """Files in the order given; a folder stands for the images in it."""
-    paths: list[Path] = []
-    for path, is_file in zip(given, _are_files(given), strict=True):
-        if is_file:
-            paths.append(path)
-        elif path.is_dir():
-            found = image_files(path)
-            if not found:
-                raise DataError(f"{path} holds no image files (PNG, JPEG, TIFF, BMP).")
-            paths.extend(found)
-        else:
+def list_files(given: Sequence[Path], on_error: OnError = "raise") -> Found:
+    """Files in the order given, each once; a folder stands for the images in it.
+
+    With `skip`, what is not there is left to the reader of the files, who names it and goes on.
+    """
+    images: list[Path] = []
+    left_out: list[tuple[str, str]] = []
+    taken: set[str] = set()
+    for path, kind in zip(given, in_threads(_kind, given), strict=True):
+        found = Found((path,))
+        if kind == "folder":
+            found = find_images(path)
+            if not found.images and on_error == "raise":
+                others = summary(found.left_out)
+                raise DataError(
+                    f"{path} holds no image files (PNG, JPEG, TIFF, BMP, DICOM)"
+                    f"{others and f'; {others}'}."
+                )
+        elif kind == "absent" and on_error == "raise":
             raise DataError(f"There is no file or folder {path}.")
+        elif kind != "file" and on_error == "raise":
+            raise DataError(f"{path} cannot be read: {kind}.")
+        left_out += found.left_out
+        for image, place in zip(found.images, _places(found.images), strict=True):
+            if place in taken:
+                left_out.append((str(image), "given twice"))
+            else:
+                images.append(image)
+            taken.add(place)
+    return Found(tuple(images), tuple(left_out))
+
+
+def _kind(path: Path) -> str:
+    """`file`, `folder`, `absent`, or what else it is."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return "absent"
+    except (OSError, ValueError) as error:  # a ValueError: the name holds a NUL
+        return f"{getattr(error, 'strerror', None) or error}"
+    if stat.S_ISDIR(mode):
+        return "folder"
+    return f"it is {special}" if (special := special_kind(mode)) else "file"
+
+
+def _places(images: Iterable[Path]) -> Iterator[str]:
+    """Where each file is; one file has one place, whatever path leads to its folder."""
+    folders: dict[Path, str] = {}
+    for image in images:
+        if image.parent not in folders:
+            folders[image.parent] = os.path.realpath(image.parent)
+        yield os.path.join(folders[image.parent], image.name)
+
+
+def read_file_list(source: Path | str) -> list[Path]:
+    """The paths in a list, one in each line or separated by NUL; `-` is the standard input.
+
+    Relative paths are taken from the working directory, as `find` writes them.
+    """
+    name = "The standard input" if str(source) == "-" else str(source)
+    try:
+        if str(source) == "-":
+            data = sys.stdin.buffer.read(MAX_LIST_BYTES + 1)
+        else:
+            with open(source, "rb") as file:  # a pipe as well: <(find ...)
+                data = file.read(MAX_LIST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{name} cannot be read: {reason}.") from None
+    if len(data) > MAX_LIST_BYTES:
+        raise DataError(f"{name} has more than {MAX_LIST_BYTES // 2**20} MiB; split the list.")
+    data = data.removeprefix(codecs.BOM_UTF8)
+    lines = data.split(b"\0") if b"\0" in data else data.replace(b"\r\n", b"\n").split(b"\n")
+    paths = [Path(os.fsdecode(line)) for line in lines if line.strip()]
+    if not paths:
+        raise DataError(f"{name} names no file; write one path in each line.")
     return paths
-
-
-def _are_files(paths: Sequence[Path]) -> Iterator[bool]:
-    """Whether each path is a file. Several threads ask: a file server takes a while to answer."""
-    parts = (paths[start : start + LOOKED_UP] for start in range(0, len(paths), LOOKED_UP))
-    with ThreadPoolExecutor(cores()) as pool:
-        for answers in pool.map(lambda part: [path.is_file() for path in part], parts):
-            yield from answers

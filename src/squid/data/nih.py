@@ -23,7 +23,6 @@ import numpy as np
 from squid.data.base import PatientSplitConfig, Progress
 from squid.data.files import (
     Unreadable,
-    image_files,
     read_arrays,
     read_splits,
     read_table,
@@ -40,6 +39,7 @@ from squid.data.image_set import (
     Splits,
     split_by_patient,
 )
+from squid.data.walk import find_images
 from squid.errors import DataError
 
 PACKED = "nih_pa.npz"
@@ -90,7 +90,7 @@ class Nih(PatientSplitConfig):
 
 def list_published(root: Path) -> FileSet:
     """The PA images of adults among the published files, by name."""
-    paths = {path.name: path for path in image_files(root)}
+    paths = {path.name: path for path in find_images(root).images}
     rows = [row for row in read_metadata(root) if row["Image Index"] in paths]
     kept = [row for row in rows if row["View Position"] == "PA" and age_of(row) >= ADULT]
     if not kept:

@@ -24,8 +24,9 @@ import numpy as np
 from pydantic import Field
 
 from squid.data.base import PatientSplitConfig, Progress
-from squid.data.files import Unreadable, image_files, read_splits, read_table
+from squid.data.files import Unreadable, read_splits, read_table
 from squid.data.image_set import ANOMALOUS, NORMAL, Box, FileSet, Splits
+from squid.data.walk import find_images
 from squid.errors import DataError
 
 HEALTHY, OPACITY, OTHER = "Normal", "Lung Opacity", "No Lung Opacity / Not Normal"
@@ -74,7 +75,7 @@ class Rsna(PatientSplitConfig):
 
     def _files(self, root: Path) -> tuple[FileSet, tuple[str, ...]]:
         """The images that the settings ask for, and a warning if some had to be left out."""
-        paths = {path.stem: path for path in image_files(root / "stage_2_train_images")}
+        paths = {path.stem: path for path in find_images(root / "stage_2_train_images").images}
         classes = _read_classes(root)
         wanted = {HEALTHY, OPACITY, OTHER} if self.not_normal else {HEALTHY, OPACITY}
         rows = [

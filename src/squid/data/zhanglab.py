@@ -21,7 +21,6 @@ import numpy as np
 from squid.data.base import FileDataConfig, Progress
 from squid.data.files import (
     Unreadable,
-    image_files,
     read_arrays,
     read_splits,
     subfolders,
@@ -38,6 +37,7 @@ from squid.data.image_set import (
     draw_groups,
     join,
 )
+from squid.data.walk import find_images
 from squid.errors import DataError
 
 CLASSES = {"normal": NORMAL, "pneumonia": ANOMALOUS}
@@ -152,7 +152,7 @@ def _list_classes(parts: list[Path]) -> FileSet:
         (path, label)
         for kind, label in CLASSES.items()
         for part in parts
-        for path in image_files(subfolders(part).get(kind, part / kind))
+        for path in find_images(subfolders(part).get(kind, part / kind)).images
     ]
     return FileSet(
         paths=tuple(path for path, _ in found),
