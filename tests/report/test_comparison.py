@@ -31,6 +31,14 @@ def test_seeds_of_a_recipe_become_a_mean(run: Path) -> None:
         assert (out.parent / "figures" / f"{name}.svg").is_file()
 
 
+def test_each_run_is_tested_against_the_first_one(run: Path) -> None:
+    runs = [seeded(run, "first", 1, auc=0.6), seeded(run, "second", 2, auc=0.8)]
+    page = write_report(runs).read_text(encoding="utf-8")
+    # Copies score alike: there is no difference.
+    assert "AUC of first minus that of the other run" in page
+    assert "+0.000 <small>[+0.000, +0.000]</small>" in page
+
+
 def test_runs_on_different_images_get_a_warning(run: Path) -> None:
     runs = [seeded(run, "first", 1, auc=0.6), seeded(run, "second", 2, auc=0.8, fingerprint="b")]
     assert "different images" in write_report(runs).read_text(encoding="utf-8")

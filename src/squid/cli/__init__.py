@@ -12,6 +12,7 @@ import typer
 
 from squid.cli import data
 from squid.cli.benchmarking import benchmark
+from squid.cli.comparing import compare
 from squid.cli.doctor import doctor
 from squid.cli.options import Verb
 from squid.cli.printing import console, errors, escaped
@@ -30,7 +31,8 @@ app = typer.Typer(
     help="Find anomalies in radiographs after seeing healthy images only. "
     "Research use only; not a medical device.",
 )
-for verb in (train, evaluate, score, explain, report, convert, calibrate, benchmark, doctor):
+USING = (evaluate, compare, score, explain, report)
+for verb in (train, *USING, convert, calibrate, benchmark, doctor):
     app.command(cls=Verb)(verb)
 app.add_typer(data.app, name="data")
 

@@ -14,7 +14,7 @@ from scipy.stats import spearmanr
 from squid.config import Config
 from squid.data.image_set import ImageSet, Splits
 from squid.evaluation.metrics import Estimate, estimate, resampled_auc
-from squid.evaluation.trivial import acquisition_scores
+from squid.evaluation.trivial import acquisition_scores, image_sharpness
 
 Array = NDArray[np.float64]
 
@@ -65,12 +65,9 @@ class Confounds(Config):
 def confounds(scores: Array, splits: Splits, *, seed: int = 0, resamples: int = 1000) -> Confounds:
     """All of it for the scores (n,) of the test images."""
     images, known = splits.test, acquisition_scores(splits)
-    # Sharpness is known of every image; the other covariates only where the dataset has a column.
-    groups = {"sharpness": deciles(-known["minus sharpness"]), **_columns(images)}
     covariates = {
         name: covariate(scores, images.labels, group, seed=seed, resamples=resamples)
-        for name, group in groups.items()
-        if len(set(group)) > 1
+        for name, group in strata(images).items()
     }
     # Among healthy images disease cannot be the reason of a correlation.
     healthy = images.labels == 0
@@ -82,6 +79,13 @@ def confounds(scores: Array, splits: Splits, *, seed: int = 0, resamples: int = 
         for name, values in known.items()
     }
     return Confounds(covariates=covariates, correlations=correlations)
+
+
+def strata(images: ImageSet) -> dict[str, tuple[str, ...]]:
+    """The stratum of each image, by covariate: sharpness is known of every image, the others only
+    where the dataset has a column with several values."""
+    groups = {"sharpness": deciles(image_sharpness(images)), **_columns(images)}
+    return {name: tuple(group) for name, group in groups.items() if len(set(group)) > 1}
 
 
 def covariate(

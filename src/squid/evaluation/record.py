@@ -13,7 +13,7 @@ from pydantic import SerializeAsAny, ValidationError
 from squid.config import Config, EvaluatedSplit, Selection, ThresholdKind
 from squid.data.image_set import ANOMALOUS, ImageSet
 from squid.errors import DataError
-from squid.evaluation.confounds import Confounds
+from squid.evaluation.confounds import Confounds, strata
 from squid.evaluation.digits import DigitMeasures
 from squid.evaluation.localisation import Localisation
 from squid.evaluation.metrics import Estimate, GroupAuc, Metrics
@@ -31,11 +31,17 @@ class TestImages(Config):
     label: tuple[int, ...]
     finding: tuple[str, ...]
     """'|'-joined; '' where nothing is known."""
+    strata: Mapping[str, tuple[str, ...]] = {}
+    """The stratum of each image, by covariate; empty in results from before it was kept."""
 
     @classmethod
     def of(cls, images: ImageSet) -> "TestImages":
-        findings = images.findings or ("",) * len(images)
-        return cls(name=images.names, label=tuple(images.labels.tolist()), finding=findings)
+        return cls(
+            name=images.names,
+            label=tuple(images.labels.tolist()),
+            finding=images.findings or ("",) * len(images),
+            strata=strata(images),
+        )
 
     @property
     def labels(self) -> NDArray[np.int64]:

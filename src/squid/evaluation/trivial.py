@@ -90,6 +90,11 @@ def acquisition_scores(splits: Splits) -> dict[str, Array]:
     return found if views is None else {RARE_VIEW: views, **found}
 
 
+def image_sharpness(images: ImageSet) -> Array:
+    """(n,) of each image."""
+    return sharpness(_square(_flat(images)))
+
+
 def trivial_scores(splits: Splits) -> dict[str, Array]:
     """(n,) scores of the test images by each trivial score."""
     train, test = _flat(splits.train.normals), _flat(splits.test)

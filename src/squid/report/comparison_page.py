@@ -2,12 +2,15 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
+from squid.errors import DataError
 from squid.evaluation.evaluate import read_evaluations
 from squid.evaluation.metrics import LEVEL, MEASURES, Metrics
+from squid.evaluation.paired import compare
 from squid.evaluation.record import Evaluations
 from squid.report import tables
 from squid.report.figures import compared_roc_chart, compared_training_chart
@@ -53,7 +56,8 @@ class ComparisonPage:
         title = f"{len(self.entries)} runs compared"
         names = ", ".join(entry.name for entry in self.entries)
         head = join([tag("h1", title), tag("p", names, class_="lead")])
-        return page(f"{title} · SQUID report", head, self._numbers(), self._seeds(), self._curves())
+        parts = self._numbers(), self._pairs(), self._seeds(), self._curves()
+        return page(f"{title} · SQUID report", head, *parts)
 
     def _numbers(self) -> Html:
         missing = [evaluate_first(e.run) for e in self.entries if e.metrics is None]
@@ -81,6 +85,31 @@ class ComparisonPage:
         if len(seen) < 2:
             return Html()
         return note("These runs saw different images, so their numbers do not compare strictly.")
+
+    def _pairs(self) -> Html:
+        """Every other run against the first one, where both scored the same images."""
+        if len(self.measured) < 2:
+            return Html()
+        first, *others = self.measured
+        rows = []
+        for other in others:
+            assert first.record is not None
+            assert other.record is not None
+            # Runs on other images have no difference that could be tested.
+            with suppress(DataError):
+                found = compare(first.record, other.record, "final")
+                rows += [
+                    (other.name, where, tables.signed(one.difference), tables.chance(one.p))
+                    for where, one in found.named.items()
+                ]
+        if not rows:
+            return Html()
+        caption = (
+            f"AUC of {first.name} minus that of the other run, on the same images: the paired test "
+            "of DeLong with its 95 % interval, also within strata of what is known of the images."
+        )
+        header = ("Against", "Images", "Difference", "p")
+        return section("Paired", table(header, rows, caption=caption))
 
     def _roc(self) -> Html:
         if not self.measured:

@@ -36,6 +36,16 @@ def interval(estimate: Estimate) -> Html:
     return join([f"{estimate.value:.3f} ", bounds])
 
 
+def signed(estimate: Estimate) -> Html:
+    """A difference."""
+    bounds = tag("small", f"[{estimate.low:+.3f}, {estimate.high:+.3f}]")
+    return join([f"{estimate.value:+.3f} ", bounds])
+
+
+def chance(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
 def share(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.3f}"
 
