@@ -11,6 +11,7 @@ import PIL.Image
 import pytest
 import torch
 
+import squid.data.dicom
 from squid.data.dicom import DicomFacts, read_dicom, read_facts
 from squid.data.image import read_image, read_resized
 from squid.data.reading import AS_DECLARED, DicomReading, Reading
@@ -176,6 +177,7 @@ def test_compressed_files_need_the_extra(
     data = next(path for name, path in gray_files.items() if "MR_small_RLE" in name).read_bytes()
     data = data.replace(MR.encode(), SECONDARY.encode())
     monkeypatch.delitem(sys.modules, "squid.data.dicom.codecs", raising=False)
+    monkeypatch.delattr(squid.data.dicom, "codecs", raising=False)
     monkeypatch.setitem(sys.modules, "imagecodecs", None)
     with pytest.raises(MissingExtra, match=r"pip install 'squid-radiography\[dicom\]'"):
         read_image(data)

@@ -17,8 +17,8 @@ MAX_COMPRESSED = 64 * 2**20
 MAX_DECODED = 32_000_000
 """Pixels that a decoder may make: it needs up to ten bytes for each."""
 MAX_FRAGMENTS = 10_000
-RLE_HEADER, RLE_EXPANSION = 64, 64
-"""Bytes of its header, and into how many bytes RLE can make one byte at most."""
+RLE_EXPANSION = 64
+"""Bytes that RLE can make of one at most."""
 MAX_DISTINCT = 65_536
 """Different values of an image with 32 bits."""
 SAME = 2
@@ -30,7 +30,7 @@ class Syntax(NamedTuple):
 
     name: str
     plugin: str = ""
-    """pydicom's plugin that decodes it; '' where pixels are not compressed."""
+    """The package or pydicom's plugin that decodes it; '' where pixels are not compressed."""
 
 
 SYNTAXES = {
@@ -49,7 +49,7 @@ SYNTAXES = {
     "1.2.840.10008.1.2.4.201": Syntax("HTJ2K lossless", "pylibjpeg"),
     "1.2.840.10008.1.2.4.202": Syntax("HTJ2K lossless RPCL", "pylibjpeg"),
     "1.2.840.10008.1.2.4.203": Syntax("HTJ2K", "pylibjpeg"),
-    "1.2.840.10008.1.2.5": Syntax("RLE", "pylibjpeg"),
+    "1.2.840.10008.1.2.5": Syntax("RLE", "imagecodecs"),
 }
 """One decoder each: another one is not tried where it fails."""
 
@@ -141,10 +141,12 @@ def _decode(file: File, layout: Layout, syntax: Syntax) -> tuple[NDArray[Any], s
     frame = _frame(file)
     _check_frame(frame, layout, syntax)
     try:
-        from squid.data.dicom.codecs import decode
+        from squid.data.dicom import codecs
     except ImportError as error:
         raise MissingExtra(error.name or "pydicom", "dicom") from None
-    return decode(frame, file.syntax, syntax.plugin, layout)
+    if syntax.name == "RLE":
+        return codecs.decode_run_lengths(frame, layout), layout.photometric
+    return codecs.decode(frame, file.syntax, syntax.plugin, layout)
 
 
 def _frame(file: File) -> bytes:
@@ -170,8 +172,7 @@ def _check_frame(frame: bytes, layout: Layout, syntax: Syntax) -> None:
             f"has {pixels:,} compressed pixels, more than {MAX_DECODED:,}; save it uncompressed."
         )
     if syntax.name == "RLE":
-        needed = pixels * layout.samples * layout.allocated // 8
-        if (len(frame) - RLE_HEADER) * RLE_EXPANSION < needed:
+        if len(frame) * RLE_EXPANSION < pixels * layout.samples * layout.allocated // 8:
             raise DataError("ends within its pixels; export it again.")
         return
     jpeg_2000 = syntax.plugin == "pylibjpeg"

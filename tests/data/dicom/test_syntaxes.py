@@ -1,0 +1,150 @@
+"""One picture in every transfer syntax, written by other programs, gives the same gray values."""
+
+import io
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pydicom
+import pytest
+from pydicom.encaps import encapsulate
+
+from squid.data.dicom import read_dicom
+from squid.data.image import read_image, read_resized
+from squid.data.reading import DicomReading
+from squid.detector import Detector
+
+imagecodecs = pytest.importorskip("imagecodecs", reason="the extra dicom is not installed")
+
+Make = Callable[..., bytes]
+JPEG_2000, HTJ2K = "1.2.840.10008.1.2.4.90", "1.2.840.10008.1.2.4.20"
+"""The UID of the first one, and the beginning of those of the other."""
+DCMTK = {
+    "implicit": ["dcmconv", "+ti"],
+    "big endian": ["dcmconv", "+tb"],
+    "deflated": ["dcmconv", "+td"],
+    "RLE": ["dcmcrle"],
+    "JPEG lossless": ["dcmcjpeg", "+el"],
+    "JPEG lossless SV1": ["dcmcjpeg", "+e1"],
+    "JPEG-LS": ["dcmcjpls", "+el"],
+}
+OTHERS = {
+    "JPEG 2000": (JPEG_2000, lambda a: imagecodecs.jpeg2k_encode(a, codecformat="j2k")),
+    "JPEG 2000 in boxes": (JPEG_2000, lambda a: imagecodecs.jpeg2k_encode(a)),
+    "HTJ2K": (f"{HTJ2K}1", lambda a: imagecodecs.htj2k_encode(a)),
+    "HTJ2K RPCL": (f"{HTJ2K}2", lambda a: imagecodecs.htj2k_encode(a)),
+}
+LOSSLESS = ("uncompressed", *DCMTK, *OTHERS)
+WHOLE = {"WindowCenter": 32767.5, "WindowWidth": 65535, "VOILUTFunction": "LINEAR_EXACT"}
+
+
+@pytest.fixture(scope="module")
+def picture() -> np.ndarray:
+    """(70, 90) uint16 over the whole range, smooth but for noise."""
+    rows, columns = np.mgrid[:70, :90]
+    smooth = 30000 + 20000 * np.sin(rows / 20) + 10000 * np.cos(columns / 15)
+    noise = np.random.default_rng(0).normal(0, 400, smooth.shape)
+    scaled = np.clip(smooth + noise, 0, 65535).astype(np.uint16)
+    scaled[0, :2] = (0, 65535)
+    return scaled
+
+
+def by_dcmtk(data: bytes, command: list[str], folder: Path) -> bytes:
+    """The file as one of DCMTK's programs writes it."""
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"DCMTK ({command[0]}) is not installed")
+    source, target = folder / "source.dcm", folder / "target.dcm"
+    source.write_bytes(data)
+    subprocess.run([*command, str(source), str(target)], check=True, capture_output=True)
+    return target.read_bytes()
+
+
+def wrapped(data: bytes, syntax: str, frame: bytes) -> bytes:
+    """The file with compressed pixels."""
+    dataset = pydicom.dcmread(io.BytesIO(data))
+    dataset.file_meta.TransferSyntaxUID = pydicom.uid.UID(syntax)
+    dataset.PixelData = encapsulate([frame])
+    dataset["PixelData"].VR = "OB"
+    buffer = io.BytesIO()
+    dataset.save_as(buffer, enforce_file_format=True)
+    return buffer.getvalue()
+
+
+@pytest.fixture(scope="module")
+def encode(
+    make: Make, picture: np.ndarray, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], bytes]:
+    folder = tmp_path_factory.mktemp("encoded")
+    plain = make(picture, **WHOLE)
+
+    def encoded(name: str) -> bytes:
+        if name in DCMTK:
+            return by_dcmtk(plain, DCMTK[name], folder)
+        if name in OTHERS:
+            syntax, encoder = OTHERS[name]
+            return wrapped(plain, syntax, encoder(picture))
+        return plain
+
+    return encoded
+
+
+@pytest.mark.parametrize("name", LOSSLESS)
+def test_stored_values_survive(
+    encode: Callable[[str], bytes], picture: np.ndarray, name: str
+) -> None:
+    gray = read_dicom(encode(name), DicomReading())
+    np.testing.assert_array_equal(gray.pixels.values, picture)
+
+
+def test_scores_are_those_of_the_picture_as_png(
+    encode: Callable[[str], bytes], picture: np.ndarray, tiny_run: Path, tmp_path: Path
+) -> None:
+    PIL.Image.fromarray(picture).save(tmp_path / "picture.png")
+    names = [name for name in LOSSLESS if name not in DCMTK or shutil.which(DCMTK[name][0])]
+    for name in names:
+        (tmp_path / name).write_bytes(encode(name))
+    detector = Detector.load(tiny_run)
+    png, *others = detector.predict([tmp_path / name for name in ("picture.png", *names)])
+    assert len(others) == len(names) >= 5
+    assert {one.score for one in others} == {png.score}
+
+
+@pytest.mark.parametrize(("option", "bits"), [("+ee", 12), ("+eb", 8)])
+def test_lossy_jpeg_is_decoded_as_dcmtk_does(
+    make: Make, picture: np.ndarray, tmp_path: Path, option: str, bits: int
+) -> None:
+    kind = np.uint8 if bits == 8 else np.uint16
+    stored = (picture >> (16 - bits)).astype(kind)
+    plain = make(stored, BitsStored=bits)
+    lossy = by_dcmtk(plain, ["dcmcjpeg", option], tmp_path)
+    decoded = pydicom.dcmread(io.BytesIO(by_dcmtk(lossy, ["dcmdjpeg"], tmp_path)))
+    expected = np.frombuffer(decoded.PixelData, kind).reshape(stored.shape)
+    found = read_dicom(lossy, DicomReading(voi="full")).pixels.values
+    # Two versions of libjpeg may round one value up or down.
+    assert np.abs(found.astype(int) - expected).max() <= 1
+    assert np.abs(found.astype(int) - stored).mean() < 2**bits / 100
+
+
+def test_compressed_twins_of_real_radiographs_are_equal(gray_files: dict[str, Path]) -> None:
+    named = {path.name: path for path in gray_files.values()}
+    plain, lossless = (read_resized(named[f"RG3_{kind}.dcm"], 128) for kind in ("UNCR", "J2KR"))
+    assert np.array_equal(plain.pixels, lossless.pixels)
+    assert plain.steps[-2:] == lossless.steps[-2:]
+    assert lossless.steps[0] == "DICOM, JPEG 2000 lossless"
+    lossy = read_resized(named["RG3_J2KI.dcm"], 128)
+    assert np.abs(lossy.pixels.astype(int) - plain.pixels).max() <= 2
+
+
+def test_pixels_are_read_from_several_fragments(
+    encode: Callable[[str], bytes], make: Make, picture: np.ndarray
+) -> None:
+    frame = imagecodecs.jpeg2k_encode(picture, codecformat="j2k")
+    dataset = pydicom.dcmread(io.BytesIO(encode("JPEG 2000")))
+    dataset.PixelData = encapsulate([frame], fragments_per_frame=3)
+    buffer = io.BytesIO()
+    dataset.save_as(buffer)
+    image = read_image(buffer.getvalue())
+    np.testing.assert_allclose(image.pixels[0].numpy(), picture / 65535, atol=1e-6)
