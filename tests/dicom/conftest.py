@@ -4,7 +4,6 @@ result for them."""
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -13,19 +12,8 @@ import pytest
 from pydicom import Dataset, dcmread
 from pydicom.data import get_testdata_file
 
+from squid.detector import Prediction
 from squid.dicom import Algorithm, results
-
-
-@dataclass(frozen=True)
-class Prediction:
-    source: str
-    score: float | None
-    p_value: float | None
-    standardised: float | None
-    flagged: bool | None
-    steps: tuple[str, ...] = ()
-    not_applicable: str = ""
-
 
 MADE = datetime(2026, 3, 1, 9, 30)
 ALGORITHM = Algorithm(
@@ -71,6 +59,16 @@ def source_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
         return path
 
     return find
+
+
+@pytest.fixture
+def study(source_file: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A folder of two radiographs, as a PACS exports them: names without a suffix."""
+    folder = tmp_path / "study"
+    folder.mkdir()
+    for number, name in enumerate(FILES[:2]):
+        shutil.copy(source_file(name), folder / f"IM{number:04}")
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -181,3 +181,28 @@ def test_results_sent_again_are_held_once(archive, store, make, source):
     archive.web.store_instances(list(make(source, at=MADE + timedelta(days=2)).values()))
     assert archive.copies == 4
     assert len(archive.get("series")) == 4
+
+
+def test_from_a_training_to_the_archive(archive, store, squid, tiny_run, study, tmp_path):
+    """A trained detector scores a study; the archive then holds it with its results, once, however
+    often they are made and sent."""
+    images = [dcmread(path) for path in sorted(study.iterdir())]
+    store(images)
+    for _ in range(2):
+        assert squid("score", tiny_run, study, "--dicom-out", tmp_path / "results")[0] == 0
+        store([dcmread(path) for path in (tmp_path / "results").iterdir()])
+    assert archive.copies == 2 + 2 * 2
+    for image in images:
+        (found,) = archive.web.search_for_instances(
+            study_instance_uid=image.StudyInstanceUID, search_filters={"Modality": "SR"}
+        )
+        series = archive.web.retrieve_instance_metadata(
+            image.StudyInstanceUID,
+            found["0020000E"]["Value"][0],
+            found["00080018"]["Value"][0],
+        )
+        report = Dataset.from_json(series)
+        assert report.PatientID == image.PatientID
+        evidence = report.CurrentRequestedProcedureEvidenceSequence[0]
+        (reference,) = evidence.ReferencedSeriesSequence[0].ReferencedSOPSequence
+        assert reference.ReferencedSOPInstanceUID == image.SOPInstanceUID

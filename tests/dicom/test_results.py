@@ -50,6 +50,7 @@ def test_results_join_the_study_in_series_of_their_own(make, header):
     assert len(series) == 3
     assert header.SeriesInstanceUID not in series
     assert {one.SeriesDescription for one in made.values()} == {"SQUID (research use only)"}
+    assert {one.ContentQualification for one in made.values()} == {"RESEARCH"}
 
 
 def test_nobody_has_verified_a_report_and_a_capture_has_text_in_its_pixels(make, header):

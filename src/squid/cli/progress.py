@@ -69,8 +69,9 @@ class FileProgress:
 
     FEW = 50
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, what: str = "reading") -> None:
         self._progress = Progress(console=console, transient=True)
+        self._what = what
         self._task: TaskID | None = None
 
     def __enter__(self) -> Self:
@@ -85,5 +86,5 @@ class FileProgress:
             return
         if self._task is None:
             self._progress.start()
-            self._task = self._progress.add_task("reading", total=total)
+            self._task = self._progress.add_task(self._what, total=total)
         self._progress.update(self._task, completed=done)

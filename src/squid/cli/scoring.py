@@ -77,6 +77,18 @@ def score(
             "healthy (Benjamini-Hochberg over all images).",
         ),
     ] = None,
+    dicom_out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Also write a DICOM report and a secondary capture for each image, to be sent to "
+            "an archive; all images must be DICOM files.",
+        ),
+    ] = None,
+    gsps: Annotated[
+        bool,
+        typer.Option("--gsps", help="With --dicom-out: a presentation state for each image, too."),
+    ] = False,
     steps: Annotated[
         bool, typer.Option("--steps", help="Write what was done to each image, in .csv and .json.")
     ] = False,
@@ -117,6 +129,8 @@ def score(
 
     if sum(choice is not None for choice in (rate, threshold, fdr)) > 1:
         raise ConfigError("--rate, --threshold and --fdr each set the threshold; give one of them.")
+    if gsps and dicom_out is None:
+        raise ConfigError("--gsps adds to the results of --dicom-out; give it a folder.")
     written = None if out is None else check_target(out, format_)
     detector = Detector.load(
         run,
@@ -127,6 +141,8 @@ def score(
         calibration=calibration,
     )
     opened = detector.open(images)
+    if dicom_out is not None:
+        _check_dicom(opened.sources)
     # All that scores depend on: with the same, a killed command goes on where it stopped.
     inputs = {
         "model": detector.digest,
@@ -146,8 +162,9 @@ def score(
         flagging = _flagging(detector, journal, rate, threshold, fdr)
         results = Results(detector, journal, flagging, describe(run, detector, calibration), opened)
         _write(results, out, written or format_ or "table", steps=steps)
+        refused = 0 if dicom_out is None else _write_dicom(results, detector, dicom_out, gsps)
         show_account(errors, results)
-    if results.counts.skipped:
+    if results.counts.skipped or refused:
         raise typer.Exit(SKIPPED)
 
 
@@ -179,6 +196,26 @@ def _write(results: "Results", out: Path | None, form: Format, *, steps: bool) -
         with replacing(out) as partial, partial.open("w", newline="", encoding="utf-8") as file:
             write_results(results, file, form, steps=steps)
         print_line(errors, f"Written: [bold]{escaped(out)}[/]")
+
+
+def _check_dicom(sources: tuple[str, ...]) -> None:
+    """Before hours of scoring, not after."""
+    from squid.dicom.files import check_sources
+
+    check_sources(sources)
+
+
+def _write_dicom(results: "Results", detector: "Detector", folder: Path, gsps: bool) -> int:
+    """DICOM objects of each scored image; how many images could have none."""
+    from squid.cli.progress import FileProgress
+    from squid.dicom.files import write_files
+
+    with FileProgress(errors, "writing") as progress:
+        written = write_files(detector, results, folder, gsps=gsps, progress=progress)
+    for source, reason in written.refused:
+        note(errors, f"no DICOM results for {source}: {reason}")
+    print_line(errors, f"Written: {written.files:,} DICOM files in [bold]{escaped(folder)}[/]")
+    return len(written.refused)
 
 
 def _say_what_was_there(journal: "Journal") -> None:

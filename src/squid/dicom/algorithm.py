@@ -20,8 +20,10 @@ class Algorithm:
     """SHA-256 of the calibration, in hexadecimal digits."""
     threshold: float | None
     """Scores from here on reach the operating point; None where there is none."""
-    rate: float | None
+    rate: float | None = None
     """Its target false-positive rate; None where the threshold was set in another way."""
+    meaning: str = ""
+    """What the threshold keeps, in words; '' where there is none."""
 
     @property
     def identity(self) -> str:
@@ -33,9 +35,11 @@ class Algorithm:
     @property
     def parameters(self) -> tuple[str, ...]:
         """Sentences for a report."""
+        point = (f"Operating point: {self.meaning}",) if self.meaning else ()
         return (
             "Research use only: not a medical device, not for diagnosis",
             f"SHA-256 of the model: {self.model}",
             f"SHA-256 of the calibration: {self.calibration_digest}",
             f"Calibration: {self.calibration}",
+            *point,
         )

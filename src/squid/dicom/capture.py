@@ -7,18 +7,18 @@ from numpy.typing import NDArray
 from pydicom.dataset import Dataset
 from pydicom.uid import RLELossless
 
+from squid.detector import Prediction
 from squid.dicom import codes
 from squid.dicom.algorithm import Algorithm
 from squid.dicom.instance import CAPTURE, DESCRIPTION, new_instance
 from squid.dicom.picture import picture
 from squid.dicom.source import LOSSY, POSITION, Source
-from squid.dicom.wording import Scored
 
 
 def capture(
     source: Source,
     image: NDArray[np.float32],
-    scored: Scored,
+    prediction: Prediction,
     heatmap: NDArray[np.float32] | None,
     algorithm: Algorithm,
     made: datetime,
@@ -39,7 +39,7 @@ def capture(
     for keyword in POSITION:
         setattr(instance, keyword, None)
     source.copy((*POSITION, *LOSSY), instance)
-    _add_pixels(instance, picture(image, heatmap, scored, algorithm, spacing=source.spacing))
+    _add_pixels(instance, picture(image, heatmap, prediction, algorithm, spacing=source.spacing))
     return instance
 
 

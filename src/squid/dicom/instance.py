@@ -59,6 +59,7 @@ def new_instance(source: Source, kind: Kind, algorithm: Algorithm, made: datetim
     instance.DeviceSerialNumber = algorithm.model
     instance.SOPClassUID = kind.sop_class
     instance.SOPInstanceUID = uid_of(source.uid, algorithm.identity, kind.name)
+    instance.ContentQualification = "RESEARCH"
     instance.InstanceNumber = _instance_number(source)
     instance.InstanceCreationDate = made.strftime("%Y%m%d")
     instance.InstanceCreationTime = made.strftime("%H%M%S")

@@ -13,8 +13,9 @@ import PIL.ImageDraw
 import PIL.ImageFont
 from numpy.typing import NDArray
 
+from squid.detector import Prediction
 from squid.dicom.algorithm import Algorithm
-from squid.dicom.wording import BANNER, Scored, answer, rarity
+from squid.dicom.wording import BANNER, answer, rarity
 from squid.heatmaps import overlay, shared_scale
 
 LONG_SIDE = 1024
@@ -29,7 +30,7 @@ OPACITY = 0.6
 def picture(
     image: NDArray[np.float32],
     heatmap: NDArray[np.float32] | None,
-    scored: Scored,
+    prediction: Prediction,
     algorithm: Algorithm,
     *,
     spacing: tuple[float, float] | None = None,
@@ -52,8 +53,8 @@ def picture(
         _add_colour_bar(canvas, draw, BANNER_HEIGHT, lower)
     # The caption, one line under the other.
     lines = (
-        (rarity(scored.p_value), WHITE, _font(28, True), 26),
-        (answer(scored, algorithm.rate), WHITE, _font(17), 63),
+        (rarity(prediction.p_value), WHITE, _font(28, True), 26),
+        (answer(prediction, algorithm.rate), WHITE, _font(17), 63),
         (_maker_line(algorithm, heatmap is not None), FAINT, _font(14), 92),
     )
     for text, colour, font, offset in lines:

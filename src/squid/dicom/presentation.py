@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydicom.dataset import Dataset
 
+from squid.detector import Prediction
 from squid.dicom.algorithm import Algorithm
 from squid.dicom.instance import DESCRIPTION, PRESENTATION, new_instance
 from squid.dicom.region import hottest_region
 from squid.dicom.source import MODALITY_LUT, WINDOW, Source
-from squid.dicom.wording import BANNER, Scored, rarity
+from squid.dicom.wording import BANNER, rarity
 
 LAYER = "SQUID"
 TEXT_BOX = ((0.02, 0.02), (0.7, 0.1))
@@ -20,7 +21,7 @@ TEXT_BOX = ((0.02, 0.02), (0.7, 0.1))
 
 def presentation(
     source: Source,
-    scored: Scored,
+    prediction: Prediction,
     heatmap: NDArray[np.float32] | None,
     algorithm: Algorithm,
     made: datetime,
@@ -38,7 +39,7 @@ def presentation(
     instance.ReferencedSeriesSequence = [series]
     instance.DisplayedAreaSelectionSequence = [_whole_image(source)]
     instance.GraphicLayerSequence = [_layer()]
-    instance.GraphicAnnotationSequence = [_annotation(source, scored, heatmap)]
+    instance.GraphicAnnotationSequence = [_annotation(source, prediction, heatmap)]
     # The archive's check wants it there, empty where the source does not know.
     instance.Laterality = None
     source.copy(("Laterality",), instance)
@@ -67,7 +68,9 @@ def _layer() -> Dataset:
     return layer
 
 
-def _annotation(source: Source, scored: Scored, heatmap: NDArray[np.float32] | None) -> Dataset:
+def _annotation(
+    source: Source, prediction: Prediction, heatmap: NDArray[np.float32] | None
+) -> Dataset:
     annotation = Dataset()
     annotation.ReferencedImageSequence = [source.reference()]
     annotation.GraphicLayer = LAYER
@@ -75,7 +78,7 @@ def _annotation(source: Source, scored: Scored, heatmap: NDArray[np.float32] | N
     text.BoundingBoxAnnotationUnits = "DISPLAY"
     text.BoundingBoxTopLeftHandCorner, text.BoundingBoxBottomRightHandCorner = map(list, TEXT_BOX)
     text.BoundingBoxTextHorizontalJustification = "LEFT"
-    text.UnformattedTextValue = f"{BANNER}\r\n{rarity(scored.p_value)}"
+    text.UnformattedTextValue = f"{BANNER}\r\n{rarity(prediction.p_value)}"
     annotation.TextObjectSequence = [text]
     contour = None if heatmap is None else hottest_region(heatmap, source.size)
     if contour is not None:

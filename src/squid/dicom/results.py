@@ -9,17 +9,17 @@ from numpy.typing import NDArray
 from pydicom import config
 from pydicom.dataset import Dataset
 
+from squid.detector import Prediction
 from squid.dicom.algorithm import Algorithm
 from squid.dicom.capture import capture
 from squid.dicom.presentation import presentation
 from squid.dicom.source import Source
 from squid.dicom.sr import report
-from squid.dicom.wording import Scored
 
 
 def results(
     source: Path | Dataset,
-    scored: Scored,
+    prediction: Prediction,
     image: NDArray[np.float32],
     heatmap: NDArray[np.float32] | None,
     *,
@@ -33,7 +33,7 @@ def results(
     laid over it, and None for a method that makes none. An image for which no score means anything
     has no results.
     """
-    if scored.score is None:
+    if prediction.score is None:
         return []
     made = made or datetime.now()
     # Values that break the standard are the source's, and are repeated as they are.
@@ -41,9 +41,9 @@ def results(
         warnings.simplefilter("ignore")
         header = Source.of(source)
         made_of = [
-            report(header, scored, algorithm, made),
-            capture(header, image, scored, heatmap, algorithm, made),
+            report(header, prediction, algorithm, made),
+            capture(header, image, prediction, heatmap, algorithm, made),
         ]
         if gsps:
-            made_of.append(presentation(header, scored, heatmap, algorithm, made))
+            made_of.append(presentation(header, prediction, heatmap, algorithm, made))
     return made_of

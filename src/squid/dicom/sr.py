@@ -17,14 +17,14 @@ from highdicom.sr import (
 )
 from pydicom.dataset import Dataset
 
+from squid.detector import Prediction
 from squid.dicom import codes
 from squid.dicom.algorithm import Algorithm
 from squid.dicom.instance import DESCRIPTION, MANUFACTURER, REPORT, new_instance, uid_of
 from squid.dicom.source import Source
-from squid.dicom.wording import Scored
 
 
-def report(source: Source, scored: Scored, algorithm: Algorithm, made: datetime) -> Dataset:
+def report(source: Source, prediction: Prediction, algorithm: Algorithm, made: datetime) -> Dataset:
     """Score, p-value and the coded answer, with what they were made of and by."""
     instance = new_instance(source, REPORT, algorithm, made)
     instance.ContentDate = made.strftime("%Y%m%d")
@@ -37,12 +37,12 @@ def report(source: Source, scored: Scored, algorithm: Algorithm, made: datetime)
     instance.ReferencedPerformedProcedureStepSequence = []
     instance.CurrentRequestedProcedureEvidenceSequence = [_evidence(source)]
     instance.CodingSchemeIdentificationSequence = [codes.scheme()]
-    for element in _content(source, scored, algorithm):
+    for element in _content(source, prediction, algorithm):
         instance[element.tag] = element
     return instance
 
 
-def _content(source: Source, scored: Scored, algorithm: Algorithm) -> Dataset:
+def _content(source: Source, prediction: Prediction, algorithm: Algorithm) -> Dataset:
     """The root of the content tree."""
     observer = DeviceObserverIdentifyingAttributes(
         uid=uid_of("device", algorithm.model),
@@ -55,23 +55,25 @@ def _content(source: Source, scored: Scored, algorithm: Algorithm) -> Dataset:
     root: Dataset = MeasurementReport(
         observation_context=context,
         procedure_reported=codes.IMAGING_PROCEDURE,
-        imaging_measurements=[_group(source, scored, algorithm)],
+        imaging_measurements=[_group(source, prediction, algorithm)],
     )[0]
     return root
 
 
 def _group(
-    source: Source, scored: Scored, algorithm: Algorithm
+    source: Source, prediction: Prediction, algorithm: Algorithm
 ) -> MeasurementsAndQualitativeEvaluations:
     """What was found in the image (TID 1501)."""
     numbers = (
-        (codes.SCORE, scored.score),
-        (codes.P_VALUE, scored.p_value),
+        (codes.SCORE, prediction.score),
+        (codes.P_VALUE, prediction.p_value),
         (codes.THRESHOLD, algorithm.threshold),
         (codes.RATE, algorithm.rate),
     )
-    answers = [] if scored.flagged is None else [(codes.REACHES, codes.answer(scored.flagged))]
-    steps = [f"Step of reading: {step}" for step in scored.steps]
+    answers = (
+        [] if prediction.flagged is None else [(codes.REACHES, codes.answer(prediction.flagged))]
+    )
+    steps = [f"Step of reading: {step}" for step in prediction.steps]
     return MeasurementsAndQualitativeEvaluations(
         tracking_identifier=TrackingIdentifier(
             uid_of(source.uid, algorithm.identity, "whole image"), "Whole image"

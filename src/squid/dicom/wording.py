@@ -1,23 +1,8 @@
 """The sentences that people read in a result; they speak of scores, not of disease."""
 
-from typing import Protocol
+from squid.detector import Prediction
 
 BANNER = "RESEARCH USE ONLY - NOT FOR DIAGNOSIS"
-
-
-class Scored(Protocol):
-    """What a result says of an image: a `Prediction`."""
-
-    @property
-    def score(self) -> float | None: ...
-    @property
-    def p_value(self) -> float | None: ...
-    @property
-    def flagged(self) -> bool | None: ...
-    @property
-    def steps(self) -> tuple[str, ...]: ...
-    @property
-    def not_applicable(self) -> str: ...
 
 
 def rarity(p_value: float | None) -> str:
@@ -29,11 +14,11 @@ def rarity(p_value: float | None) -> str:
     return f"1 in {number} healthy images score this high"
 
 
-def answer(scored: Scored, rate: float | None) -> str:
+def answer(prediction: Prediction, rate: float | None) -> str:
     """The score and the coded answer in words."""
-    score = f"Score {scored.score:.4g}"
-    if scored.flagged is None:
+    score = f"Score {prediction.score:.4g}"
+    if prediction.flagged is None:
         return f"{score}, without an operating point"
-    verb = "reaches" if scored.flagged else "does not reach"
+    verb = "reaches" if prediction.flagged else "does not reach"
     target = "" if rate is None else f" (target: {100 * rate:g} % false positives)"
     return f"{score} {verb} the operating point{target}"

@@ -1,0 +1,109 @@
+"""Results as files: one for each object, side by side in a folder."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydicom.dataset import Dataset
+
+from squid.calibration import Calibration
+from squid.data.base import Progress
+from squid.data.dicom import is_dicom
+from squid.data.image import read_image, resize
+from squid.detector import Detector, Prediction
+from squid.dicom.algorithm import Algorithm
+from squid.dicom.results import results
+from squid.durable import replacing
+from squid.errors import DataError
+from squid.outputs.results import Results
+
+MAGIC = 132
+"""Bytes in which a DICOM file says that it is one."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was made of the scored images."""
+
+    files: int
+    refused: tuple[tuple[str, str], ...]
+    """Images without results, each with the reason."""
+
+
+def check_sources(sources: Iterable[str]) -> None:
+    """An error where an image is not DICOM: there is no study that its results could join."""
+    for source in sources:
+        with open(source, "rb") as file:
+            if not is_dicom(file.read(MAGIC)):
+                raise DataError(
+                    f"{source} is not a DICOM file, so it cannot have DICOM results; leave it or "
+                    "--dicom-out out."
+                )
+
+
+def write_files(
+    detector: Detector,
+    scored: Results,
+    folder: Path,
+    *,
+    gsps: bool = False,
+    progress: Progress | None = None,
+) -> Written:
+    """The results of each image with a score; an image without identifiers is named and passed."""
+    algorithm = describe(detector, scored)
+    folder.mkdir(parents=True, exist_ok=True)
+    files, done, refused = 0, 0, []
+    for prediction in scored.predictions():
+        if prediction.score is None:
+            continue
+        try:
+            made = _results_of(prediction, detector, algorithm, gsps)
+        except DataError as error:
+            refused.append((prediction.source, str(error)))
+            continue
+        for instance in made:
+            _save(instance, folder)
+        files += len(made)
+        done += 1
+        if progress is not None:
+            progress(done, scored.counts.scored)
+    return Written(files, tuple(refused))
+
+
+def describe(detector: Detector, scored: Results) -> Algorithm:
+    """The detector and its operating point, as results name them."""
+    about, flagging, calibration = scored.about, scored.flagging, detector.calibration
+    return Algorithm(
+        name=about.method,
+        version=about.version,
+        model=about.digest,
+        calibration=f"{about.calibration}: {calibration.heldout} {calibration.source}",
+        calibration_digest=_digest(calibration),
+        threshold=flagging.threshold,
+        rate=flagging.rate,
+        meaning=flagging.meaning,
+    )
+
+
+def _digest(calibration: Calibration) -> str:
+    return hashlib.sha256(calibration.model_dump_json().encode()).hexdigest()
+
+
+def _results_of(
+    prediction: Prediction, detector: Detector, algorithm: Algorithm, gsps: bool
+) -> list[Dataset]:
+    path = Path(prediction.source)
+    image = read_image(path, reading=detector.recipe.data.reading).pixels  # (1, rows, columns)
+    heatmap = None
+    if detector.heatmap_kinds:
+        # One more channel: a batch of one image.
+        heatmap = detector.explain(resize(image, detector.recipe.method.size)[None])[0]
+    return results(path, prediction, image[0].numpy(), heatmap, algorithm=algorithm, gsps=gsps)
+
+
+def _save(instance: Dataset, folder: Path) -> None:
+    """Under a name that says nothing of the patient or the study, and is the same next time."""
+    name = hashlib.sha256(str(instance.SOPInstanceUID).encode()).hexdigest()
+    with replacing(folder / f"{name}.dcm") as partial:
+        instance.save_as(partial, enforce_file_format=True)
