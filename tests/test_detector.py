@@ -122,6 +122,20 @@ def test_every_path_is_scored_skipped_or_left_out(detector: Detector, files: lis
     assert [name for name, _ in scored.left_out] == [str(notes)]
 
 
+def test_damage_is_refused_or_accepted(run: Path, files: list[Path]) -> None:
+    data = bytearray(files[0].read_bytes())
+    data[data.index(b"IDAT") - 5] ^= 1  # a checksum
+    files[1].write_bytes(data)
+    with pytest.raises(DataError, match="is damaged"):
+        Detector.load(run, device="cpu").score(files[:2])
+    accepting = Detector.load(run, device="cpu", damaged="accept")
+    with pytest.warns(UserWarning, match="is damaged"):
+        scored = accepting.score_files(files[:2])
+    assert scored.scores[0] == scored.scores[1]
+    assert scored.images[1].steps == ("read although damaged",)
+    assert "is damaged" in scored.warnings[0]
+
+
 def test_a_prediction_is_calibrated(detector: Detector, files: list[Path]) -> None:
     scores = detector.score(files)
     for prediction, score, path in zip(detector.predict(files), scores, files, strict=True):

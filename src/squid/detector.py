@@ -17,6 +17,7 @@ from squid.data.base import Progress
 from squid.data.decode import LoadedImages, OnError
 from squid.data.inputs import Images, Opened, open_images, read_images
 from squid.data.pixels import to_unit
+from squid.data.reading import Damaged
 from squid.errors import DataError
 from squid.inference import open_backend, scoring_device
 from squid.inference.batches import refuse_not_finite
@@ -114,9 +115,11 @@ class Detector:
         precision: Precision | None = None,
         compile: bool = False,
         run: Run | None = None,
+        damaged: Damaged | None = None,
     ) -> None:
         """`precision` is the training's on a GPU and float32 on a CPU when left out; a `run` is
-        where an ONNX file is looked for and kept."""
+        where an ONNX file is looked for and kept; `damaged` says what to do with damaged files, as
+        the recipe does when left out."""
         self.device = scoring_device(device, backend)
         self.method = method.to(self.device).eval()
         # Convolutions are faster in this layout, on a CPU as well.
@@ -124,6 +127,8 @@ class Detector:
         self.calibration = calibration
         self.recipe = recipe
         self.reading = recipe.data.reading
+        if damaged is not None:
+            self.reading = self.reading.model_copy(update={"damaged": damaged})
         self.run = run
         # Many processors are slower in bf16, so on a CPU it has to be chosen.
         usual = recipe.train.precision if self.device.type == "cuda" else "float32"
@@ -147,9 +152,11 @@ class Detector:
         precision: Precision | None = None,
         compile: bool = False,
         calibration: str | None = None,
+        damaged: Damaged | None = None,
     ) -> "Detector":
         """From a run folder, and nothing else; `calibration` names one of a site (`squid
-        calibrate`), the run's own by default.
+        calibrate`), the run's own by default; `damaged` says what to do with damaged files, as its
+        recipe does by default.
 
         `backend`: `auto` takes ONNX Runtime on a CPU if the run has an ONNX file; `onnx` writes
         that file where it is missing; `torch` runs the method itself, with its modules' hooks.
@@ -164,6 +171,7 @@ class Detector:
             precision=precision,
             compile=compile,
             run=folder,
+            damaged=damaged,
         )
 
     def __repr__(self) -> str:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from squid.data import container
 from squid.data import image as module
+from squid.data.damage import refuse_damage
 from squid.data.decode import FILES, read_many
 from squid.data.image import read_image, resize
 from squid.data.levels import RangeWarning
@@ -156,7 +157,9 @@ def test_truncated_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "half.jpeg"
     data = encode(np.tile(RAMP, (20, 20)), "JPEG")
     path.write_bytes(data[: len(data) // 2])
-    with pytest.raises(DataError, match=r"half\.jpeg is not a readable image"):
+    with pytest.raises(
+        DataError, match=r"half\.jpeg is damaged: Premature end of JPEG file; save it again"
+    ):
         read_image(path)
 
 
@@ -212,15 +215,77 @@ def test_wrong_checksums_and_cut_chunks_of_a_png_are_damage() -> None:
         read_image(bytes(data[:place]))
 
 
+ACCEPTING = Reading(damaged="accept")
+
+
+def test_a_damaged_png_is_read_if_damage_is_accepted() -> None:
+    data = bytearray(encode(RAMP))
+    data[data.index(b"IDAT") - 5] ^= 1  # a checksum
+    data[data.index(b"IEND") + 4 :] = b""  # the last one
+    with pytest.warns(
+        RangeWarning, match="is damaged: a checksum of the PNG is wrong; it was read"
+    ):
+        image = read_image(bytes(data), reading=ACCEPTING)
+    assert torch.equal(image.pixels, read_image(encode(RAMP)).pixels)
+    assert image.steps == ("read although damaged",)
+    with pytest.raises(DataError, match="is not a readable image"):
+        read_image(bytes(data[: data.index(b"IDAT") + 8]), reading=ACCEPTING)
+
+
+SMOOTH = PIL.Image.radial_gradient("L")
+
+
+def test_a_damaged_jpeg_is_refused_or_read_with_a_warning() -> None:
+    whole = encode(SMOOTH, "JPEG", quality=95)
+    cut = whole[: len(whole) * 3 // 4]
+    with pytest.raises(DataError, match="is damaged: Premature end of JPEG file; save it again"):
+        read_image(cut)
+    with pytest.warns(RangeWarning, match="is damaged: Premature end of JPEG file; it was read"):
+        image = read_image(cut, reading=ACCEPTING)
+    expected = read_image(whole).pixels
+    assert torch.equal(image.pixels[:, :64], expected[:, :64])
+    assert not torch.equal(image.pixels, expected)
+
+
+def test_most_changed_bits_of_a_jpeg_that_break_its_codes_are_noticed() -> None:
+    data = encode(SMOOTH, "JPEG", quality=95)
+    start, rng, noticed = data.index(b"\xff\xda") + 14, np.random.default_rng(0), 0
+    for place in rng.integers(start, len(data) - 2, 100):
+        broken = bytearray(data)
+        broken[place] ^= 1 << rng.integers(0, 8)
+        try:
+            read_image(bytes(broken))
+        except DataError:
+            noticed += 1
+    assert noticed >= 20
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+@pytest.mark.parametrize(
+    "options", [{}, {"progressive": True}, {"subsampling": 2}, {"quality": 30}]
+)
+def test_jpeg_pixels_are_those_of_pillow(mode: str, options: dict[str, int]) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (37, 53, 3), dtype=np.uint8)
+    data = encode(PIL.Image.fromarray(noise).convert(mode), "JPEG", **options)
+    with PIL.Image.open(io.BytesIO(data)) as picture:
+        expected = np.array(picture.convert("L"))
+    assert np.array_equal((read_image(data).pixels[0].numpy() * 255).round(), expected)
+
+
 def test_what_pillow_warns_about_is_an_error_outside_of_tests_as_well() -> None:
     data = bytearray(encode(RAMP, "TIFF", description="x" * 20))
     entry = data.index(struct.pack("<HH", 270, 2))
     data[entry + 4 : entry + 8] = struct.pack("<I", 10**6)  # a text longer than the file
     with warnings.catch_warnings():
         warnings.resetwarnings()
-        container.refuse_damage()
-        with pytest.raises(DataError, match=r"upload is damaged \(.*; save it again"):
+        refuse_damage()
+        with pytest.raises(DataError, match=r"upload is damaged: .*; save it again"):
             read_image(bytes(data), "upload")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", RangeWarning)
+            accepted = read_image(bytes(data), "upload", reading=ACCEPTING)
+    assert torch.equal(accepted.pixels, read_image(encode(RAMP)).pixels)
+    assert ["upload is damaged" in str(one.message) for one in caught] == [True]
 
 
 def test_pages_scans_chunks_and_texts_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ A few kilobytes can ask for gigabytes or minutes, and decoders pass over damage 
 """
 
 import struct
-import warnings
 import zlib
 from collections.abc import Iterator
 
@@ -22,18 +21,10 @@ MAX_PAGES = 1_000
 
 PNG = b"\x89PNG\r\n\x1a\n"
 JPEG, START_OF_SCAN = b"\xff\xd8\xff", b"\xff\xda"
-DECODERS = r"PIL\.(Tiff|Png|Jpeg|Mpo)ImagePlugin"
 
 
-def refuse_damage() -> None:
-    """Turns what Pillow warns about, damaged tags or too many pixels, into errors.
-
-    For the whole process, since warnings.catch_warnings is not safe in the threads that read files.
-    """
-    warnings.simplefilter("error", PIL.Image.DecompressionBombWarning)
-    warnings.filterwarnings("error", category=UserWarning, module=DECODERS)
-    # Some vendors give a tag several values where one is expected: no damage.
-    warnings.filterwarnings("ignore", message="Metadata Warning", module=DECODERS)
+class DamageError(DataError):
+    """A file is damaged, but can perhaps still be decoded; the message begins with a verb."""
 
 
 def check_bytes(data: bytes) -> None:
@@ -69,9 +60,9 @@ def png_chunks(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
         length, kind = struct.unpack_from(">I4s", data, place)
         end = place + 8 + length
         if end + 4 > len(data):
-            raise DataError("is damaged: it ends within a PNG chunk.")
+            raise DamageError("is damaged: it ends within a PNG chunk")
         if zlib.crc32(view[place + 4 : end]) != struct.unpack_from(">I", data, end)[0]:
-            raise DataError("is damaged: a checksum of the PNG is wrong.")
+            raise DamageError("is damaged: a checksum of the PNG is wrong")
         yield kind, view[place + 8 : end]
         if kind == b"IEND":
             return

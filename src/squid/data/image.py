@@ -18,11 +18,12 @@ from torch import Tensor
 from squid.data.applicable import not_applicable
 from squid.data.container import (
     MAX_PIXELS,
+    DamageError,
     check_bytes,
     check_size,
     count_pages,
-    refuse_damage,
 )
+from squid.data.damage import damage_ignored, decode_jpeg, refuse_damage, with_right_checksums
 from squid.data.dicom import is_dicom, read_dicom
 from squid.data.gray import Gray, gray_of
 from squid.data.levels import Levels, RangeWarning, Shades, to_bytes
@@ -134,8 +135,6 @@ def _guard(name: str, decode: Callable[[], Gray]) -> Gray:
         raise DataError(
             f"{name} has too many pixels, the limit is {MAX_PIXELS:,}; make it smaller."
         ) from None
-    except Warning as warning:
-        raise DataError(f"{name} is damaged ({warning}); save it again.") from None
     except Exception as error:  # on broken bytes a decoder may raise anything
         raise DataError(f"{name} is not a readable image ({_reason(error)}).") from error
 
@@ -144,12 +143,33 @@ def _decode(data: bytes, reading: Reading) -> Gray:
     """The image in a file's bytes; messages begin with a verb."""
     if is_dicom(data):
         return read_dicom(data, reading.dicom)
-    check_bytes(data)
-    with PIL.Image.open(io.BytesIO(data), formats=FORMATS) as picture:
-        check_size(*picture.size)
-        picture.decodermaxblock = len(data)  # in one go: between parts, threads wait for each other
-        frames = count_pages(picture)
-        gray = gray_of(picture, reading.bits, significant_bits(data))
+    try:
+        check_bytes(data)
+        return _decode_picture(data, reading.bits)
+    except DamageError as error:
+        if reading.damaged == "refuse":
+            raise DataError(f"{error}; save it again, or set data.damaged to accept.") from None
+        damage = f"{error}; it was read nevertheless."
+    with damage_ignored():
+        gray = _decode_picture(with_right_checksums(data), reading.bits, strict=False)
+    steps, found = ("read although damaged", *gray.steps), (damage, *gray.warnings)
+    return replace(gray, steps=steps, warnings=found)
+
+
+def _decode_picture(data: bytes, bits: int | None, *, strict: bool = True) -> Gray:
+    """The first image of a PNG, JPEG, TIFF or BMP; when `strict`, damage is an error."""
+    try:
+        with PIL.Image.open(io.BytesIO(data), formats=FORMATS) as picture:
+            check_size(*picture.size)
+            # In one go: between parts, threads wait for each other.
+            picture.decodermaxblock = len(data)
+            frames = count_pages(picture)
+            if picture.format == "JPEG":
+                gray = gray_of(decode_jpeg(picture, data, strict=strict), bits)
+            else:
+                gray = gray_of(picture, bits, significant_bits(data))
+    except UserWarning as warning:  # see `refuse_damage`
+        raise DamageError(f"is damaged: {warning}") from None
     if frames == 1:
         return gray
     return replace(gray, steps=(f"first of {frames} pages", *gray.steps))
