@@ -85,3 +85,17 @@ def test_scoring_by_each_image_alone_is_a_choice():
         scores = alone.score(images)
         torch.testing.assert_close(alone.score(images[1:2]), scores[1:2])
         assert not torch.allclose(scores, small().eval().score(images))
+
+
+def test_statistics_of_the_scored_images_are_a_choice_that_changes_no_state():
+    """The authors score in training mode, in which the network goes on tracking."""
+    images = draw_batch().images
+    method = small(score_statistics="batch").eval()
+    before = {name: value.clone() for name, value in method.state_dict().items()}
+    with torch.no_grad():
+        scores = method.score(images)
+        assert not torch.allclose(method.score(images[:2]), scores[:2]), "others have a part"
+        training = small().train()
+        signed = training._pass(2 * images - 1)
+    torch.testing.assert_close(scores, (signed[2] - signed[1]).square().mean(1))
+    assert all(torch.equal(before[name], value) for name, value in method.state_dict().items())

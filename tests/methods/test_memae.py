@@ -3,7 +3,7 @@
 import torch
 from torch.testing import assert_close
 
-from squid.methods.memae import MemoryAutoEncoder, mean_entropy, shrink_to_some
+from squid.methods.memae import MemAE, MemAEConfig, MemoryAutoEncoder, mean_entropy, shrink_to_some
 
 
 def test_weights_below_the_threshold_are_dropped_and_the_rest_sums_to_one():
@@ -28,3 +28,17 @@ def test_the_decoder_sees_slots_only():
     reconstruction, weights = network(torch.randn(2, 1, 8, 8))
     assert_close(reconstruction[0], reconstruction[1])
     assert_close(weights, torch.ones(2, 4, 1))
+
+
+def test_an_image_may_ask_once():
+    torch.manual_seed(0)
+    config = MemAEConfig(size=16, channels=(4, 8), query="image", hidden=8, code=3, slots=2)
+    method, images = MemAE(config).eval(), torch.rand(5, 1, 16, 16)
+    reconstruction, weights = method.network(images)
+    assert reconstruction.shape == images.shape
+    assert weights.shape == (5, 1, 2)
+    # With a threshold above all weights each image is one of two pictures.
+    method.network.threshold = 0.9
+    pictures = {tuple(one.flatten().tolist()) for one in method.reconstruct(images)}
+    assert len(pictures) <= 2
+    assert method.score(images).shape == (5,)

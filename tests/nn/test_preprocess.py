@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from squid.nn.preprocess import STEPS, equalise, flatten_spectrum, preprocess, standardise
+from squid.nn.preprocess import STEPS, equalise, flatten_spectrum, min_max, preprocess, standardise
 
 
 @pytest.fixture
@@ -32,6 +32,13 @@ def test_equalised_images_know_no_exposure(images):
 
 def test_standardised_images_know_no_brightness_and_contrast(images):
     torch.testing.assert_close(standardise(images), standardise(0.3 + 0.2 * images))
+
+
+def test_min_max_fills_the_range_of_each_image(images):
+    stretched = min_max(0.3 + 0.2 * images)
+    assert stretched.amin((1, 2, 3)).eq(0).all()
+    torch.testing.assert_close(stretched.amax((1, 2, 3)), torch.ones(len(images)))
+    torch.testing.assert_close(stretched, min_max(images))
 
 
 def test_a_constant_image_is_no_division_by_zero():

@@ -132,7 +132,7 @@ class MethodConfig(Config):
     preprocess: tuple[Preprocess, ...] = ()
     """What removes exposure or sharpness from each image before the method sees it, in this
     order: `equalise` (pixels become their ranks), `standardise` (mean and spread of an image),
-    `flatten_spectrum` (equal sharpness)."""
+    `flatten_spectrum` (equal sharpness), `min_max` (darkest and brightest pixel)."""
 
 
 class Method(nn.Module):

@@ -48,9 +48,10 @@ class GanomalyConfig(MethodConfig):
     batch_size: PositiveInt = 64
     optimizer: OptimizerConfig = OptimizerConfig(lr=2e-4, betas=(0.5, 0.999))
     """The optimiser of the generator and of the discriminator."""
-    score_statistics: Literal["running", "image"] = "running"
-    """How scoring normalises: by the tracked statistics, or by each image alone. The authors'
-    choice, statistics of the test batch, makes a score depend on the other images."""
+    score_statistics: Literal["running", "image", "batch"] = "running"
+    """How scoring normalises: by the tracked statistics, by each image alone, or by the images that
+    are scored together. The last is the authors' choice and makes a score depend on the other
+    images: for comparisons only."""
 
 
 class Ganomaly(Method):

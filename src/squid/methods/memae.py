@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from squid.methods.base import Batch, MethodConfig, OptimizerConfig, Shared
 from squid.methods.reconstruction import Count, ReconstructionConfig, ReconstructionMethod
-from squid.nn.autoencoder import doublings, halvings, to_signed
+from squid.nn.autoencoder import DenseDecoder, DenseEncoder, doublings, halvings, to_signed
 from squid.nn.conv import at_least_float32
 from squid.nn.memory import TINY, hard_shrink
 
@@ -36,32 +36,64 @@ class MemorySettings(ReconstructionConfig):
 
 class MemAEConfig(MemorySettings):
     name: Literal["memae"] = "memae"
+    query: Literal["cell", "image"] = "cell"
+    """What asks the memory: each cell of the bottleneck (the authors), or the image as one short
+    vector (MedIAnomaly). A grid of cells can come close to a copy of the image."""
+    hidden: Count = 1024
+    """Units of the layer before the vector; with `query = "image"` only."""
+    code: Count = 16
+    """Values of the vector."""
 
 
-class MemoryAutoEncoder(nn.Module):
+class SparseReads(nn.Module):
+    """A learned memory: tokens are replaced by weighted sums of its slots."""
+
+    def __init__(self, slots: int, channels: int, threshold: float) -> None:
+        super().__init__()
+        self.threshold = threshold
+        # Small uniform values, as torch initialises a linear layer of that width.
+        bound = channels**-0.5
+        self.slots = nn.Parameter(torch.empty(slots, channels).uniform_(-bound, bound))
+
+    def read(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """(b, t, d) -> what is found (b, t, d), and the weights of the slots (b, t, n)."""
+        with torch.autocast(tokens.device.type, enabled=False):  # ranking slots needs precision
+            slots = at_least_float32(self.slots)  # (n, d)
+            similarity = torch.einsum("btd,nd->btn", at_least_float32(tokens), slots)
+            weights = shrink_to_some(similarity, self.threshold)
+            return (weights @ slots).to(tokens.dtype), weights
+
+
+class MemoryAutoEncoder(SparseReads):
     """Each cell of the bottleneck is replaced by a weighted sum of slots before it is decoded."""
 
     def __init__(self, channels: Sequence[int], *, slots: int, threshold: float) -> None:
-        super().__init__()
-        self.threshold = threshold
+        super().__init__(slots, channels[-1], threshold)
         self.encoder = halvings(channels, kernel=3, slope=0.2)
-        # Small uniform values, as torch initialises a linear layer of that width.
-        bound = channels[-1] ** -0.5
-        self.slots = nn.Parameter(torch.empty(slots, channels[-1]).uniform_(-bound, bound))
         self.decoder = doublings(channels, kernel=3, slope=0.2)
 
     def forward(self, signed: Tensor) -> tuple[Tensor, Tensor]:
         """(b, 1, h, w) -> the reconstruction (b, 1, h, w), and the weights of the slots
         (b, cells, n)."""
         bottleneck = self.encoder(signed)  # (b, d, h, w)
-        tokens = rearrange(bottleneck, "b d h w -> b (h w) d")
-        with torch.autocast(tokens.device.type, enabled=False):  # ranking slots needs precision
-            slots = at_least_float32(self.slots)  # (n, d)
-            similarity = torch.einsum("btd,nd->btn", at_least_float32(tokens), slots)
-            weights = shrink_to_some(similarity, self.threshold)
-            found = (weights @ slots).to(bottleneck.dtype)  # (b, t, d)
+        found, weights = self.read(rearrange(bottleneck, "b d h w -> b (h w) d"))
         found = rearrange(found, "b (h w) d -> b d h w", h=bottleneck.shape[2])
         return self.decoder(found), weights
+
+
+class MemoryOfVectors(SparseReads):
+    """One query for an image: a dense bottleneck is replaced by a weighted sum of slots."""
+
+    def __init__(self, config: MemAEConfig) -> None:
+        super().__init__(config.slots, config.code, config.threshold)
+        sizes = config.size, config.channels, config.hidden, config.code
+        self.encoder, self.decoder = DenseEncoder(*sizes), DenseDecoder(*sizes)
+
+    def forward(self, signed: Tensor) -> tuple[Tensor, Tensor]:
+        """(b, 1, h, w) -> the reconstruction (b, 1, h, w), and the weights of the slots
+        (b, 1, n)."""
+        found, weights = self.read(self.encoder(signed)[:, None])
+        return self.decoder(found[:, 0]), weights
 
 
 def memory_network(config: MemorySettings) -> MemoryAutoEncoder:
@@ -103,7 +135,8 @@ class MemAE(ReconstructionMethod):
     def __init__(self, config: MemAEConfig) -> None:
         super().__init__()
         self.config: MemAEConfig = config
-        self.network = memory_network(config)
+        one_query = config.query == "image"
+        self.network = MemoryOfVectors(config) if one_query else memory_network(config)
 
     def loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         return memory_loss(self.network, to_signed(batch.images), self.config.entropy_weight)

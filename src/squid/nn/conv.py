@@ -48,10 +48,12 @@ class BatchNorm(nn.BatchNorm2d):
             return self._normalise_halves(x)
         if statistics == "batch" and not self.ranks.alone:
             return self._normalise_jointly(x)
+        # Scoring changes no state: in evaluation a batch's own statistics are not tracked.
+        tracks = self.training or statistics == "running"
         return F.batch_norm(
             x,
-            self.running_mean,
-            self.running_var,
+            self.running_mean if tracks else None,
+            self.running_var if tracks else None,
             self.weight,
             self.bias,
             training=statistics == "batch",

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Preprocess = Literal["equalise", "standardise", "flatten_spectrum"]
+Preprocess = Literal["equalise", "standardise", "flatten_spectrum", "min_max"]
 
 LEVELS = 256
 DEVIATIONS = 3.0
@@ -41,6 +41,12 @@ def standardise(images: Tensor) -> Tensor:
     return (0.5 + standard / (2 * DEVIATIONS)).clamp(0, 1)
 
 
+def min_max(images: Tensor) -> Tensor:
+    """From 0 to 1, as loaders of other fields do with each image."""
+    low, high = images.amin((1, 2, 3), keepdim=True), images.amax((1, 2, 3), keepdim=True)
+    return (images - low) / (high - low).clamp_min(1e-6)
+
+
 def flatten_spectrum(images: Tensor) -> Tensor:
     """The mean amplitude at every radial frequency becomes one over the frequency, as natural
     images have on average, so that all images are equally sharp; phases stay."""
@@ -69,4 +75,5 @@ STEPS: dict[Preprocess, Callable[[Tensor], Tensor]] = {
     "equalise": equalise,
     "standardise": standardise,
     "flatten_spectrum": flatten_spectrum,
+    "min_max": min_max,
 }
