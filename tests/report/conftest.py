@@ -1,8 +1,10 @@
-"""One small trained run, whose files have the names of an attacker."""
+"""One small trained run, whose files have the names of an attacker, and a real browser."""
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,11 @@ from squid.recipe import Recipe, read_recipe
 from squid.report import write_report
 from squid.train import Engine
 from squid.training import train_run
+
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "demo.toml"
 SMALL = (
@@ -54,3 +61,20 @@ def run(trained: Path, tmp_path: Path) -> Path:
     """A copy to change, not reported on yet."""
     ignored = shutil.ignore_patterns("figures", "report.html")
     return Path(shutil.copytree(trained, tmp_path / "runs" / "copy", ignore=ignored))
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Chromium without a window; it logs errors, and each request it makes."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    driver, program = shutil.which("chromedriver"), shutil.which("chromium")
+    if driver is None or program is None:
+        pytest.skip("chromium and chromedriver are not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield opened
+    opened.quit()

@@ -8,7 +8,7 @@ groups.py            false-positive rates by view, machine or age
 facts.py             exposure and sharpness of images, which scores may follow
 """
 
-from squid.calibration.calibration import RATE, RATES, UNCALIBRATED, Calibration, calibrate
+from squid.calibration.calibration import RATE, RATES, UNCALIBRATED, Calibration, calibrate, one_in
 from squid.calibration.drift import Drift
 from squid.calibration.operating_point import OperatingPoint
 
@@ -20,4 +20,5 @@ __all__ = [
     "Drift",
     "OperatingPoint",
     "calibrate",
+    "one_in",
 ]

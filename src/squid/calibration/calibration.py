@@ -187,3 +187,9 @@ def _finite(scores: ArrayLike, name: str) -> Array:
     if strange := int((~np.isfinite(values)).sum()):
         raise DataError(f"{strange} of {len(values)} {name} scores are not finite.")
     return values
+
+
+def one_in(p_value: float) -> str:
+    """A p-value in words: 1 in 101 healthy images scores so high."""
+    count = 1 / p_value
+    return f"1 in {count:.0f}" if count >= 10 else f"1 in {count:.1f}".removesuffix(".0")

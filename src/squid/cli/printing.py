@@ -41,11 +41,17 @@ def print_json(value: Any) -> None:
 
 
 def check_target(out: Path, asked: "Format | None") -> "Format":
-    """The format in which to write `out`, by its suffix or as asked for; a file that could not be
-    written is refused now, before hours of work."""
+    """The format in which to write `out`, by its suffix or as asked for; what could not be written
+    is refused now, before hours of work."""
     by_suffix = {".csv": "csv", ".json": "json"}.get(out.suffix.lower())
     if asked == "table" or (by_suffix and asked and asked != by_suffix):
         raise ConfigError(f"{out} cannot be written as {asked}; leave --format out or rename it.")
+    check_file(out)
+    return asked or by_suffix or "csv"  # type: ignore[return-value]
+
+
+def check_file(out: Path) -> None:
+    """Refuses a place where no file can be written."""
     if out.is_dir():
         raise ConfigError(f"{out} is a folder; name a file in it.")
     if out.exists() and not out.is_file():
@@ -53,7 +59,6 @@ def check_target(out: Path, asked: "Format | None") -> "Format":
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryFile(dir=out.parent):
         pass  # the folder can be written to
-    return asked or by_suffix or "csv"  # type: ignore[return-value]
 
 
 def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -175,6 +180,8 @@ def _interval(low: float, high: float) -> str:
 
 def show_results(console: Console, results: "Results") -> None:
     """A line per image, its name last, so that no name is cut or broken."""
+    from squid.calibration import one_in
+
     decimals = min(9, max(4, math.ceil(-math.log10(results.smallest_difference))))
     width = max(decimals + 4, len("score"))
     head = f"{'score':>{width}}  {'healthy images':>14}  {'standardised':>12}  flagged  image"
@@ -189,12 +196,6 @@ def show_results(console: Console, results: "Results") -> None:
             f"{score:>{width}}  {rarity:>14}  {standardised:>12}  {flagged}      "
             f"{escaped(one.source)}",
         )
-
-
-def one_in(p_value: float) -> str:
-    """A p-value in words: 1 in 101 healthy images scores so high."""
-    count = 1 / p_value
-    return f"1 in {count:.0f}" if count >= 10 else f"1 in {count:.1f}"
 
 
 def show_account(console: Console, results: "Results") -> None:

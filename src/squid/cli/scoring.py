@@ -11,6 +11,7 @@ import typer
 
 from squid.cli.options import DeviceOption, Format, ImagePaths, RunFolder
 from squid.cli.printing import (
+    check_file,
     check_target,
     console,
     errors,
@@ -89,6 +90,13 @@ def score(
         bool,
         typer.Option("--gsps", help="With --dicom-out: a presentation state for each image, too."),
     ] = False,
+    worklist: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also write one HTML page to read the images by: sorted by score, with heatmaps.",
+        ),
+    ] = None,
     steps: Annotated[
         bool, typer.Option("--steps", help="Write what was done to each image, in .csv and .json.")
     ] = False,
@@ -132,6 +140,8 @@ def score(
     if gsps and dicom_out is None:
         raise ConfigError("--gsps adds to the results of --dicom-out; give it a folder.")
     written = None if out is None else check_target(out, format_)
+    if worklist is not None:
+        check_file(worklist)
     detector = Detector.load(
         run,
         device=device,
@@ -163,6 +173,8 @@ def score(
         results = Results(detector, journal, flagging, describe(run, detector, calibration), opened)
         _write(results, out, written or format_ or "table", steps=steps)
         refused = 0 if dicom_out is None else _write_dicom(results, detector, dicom_out, gsps)
+        if worklist is not None:
+            _write_worklist(detector, results, worklist)
         show_account(errors, results)
     if results.counts.skipped or refused:
         raise typer.Exit(SKIPPED)
@@ -216,6 +228,14 @@ def _write_dicom(results: "Results", detector: "Detector", folder: Path, gsps: b
         note(errors, f"no DICOM results for {source}: {reason}")
     print_line(errors, f"Written: {written.files:,} DICOM files in [bold]{escaped(folder)}[/]")
     return len(written.refused)
+
+
+def _write_worklist(detector: "Detector", results: "Results", page: Path) -> None:
+    from squid.report.worklist import write_worklist
+
+    with errors.status("Making the worklist"):
+        write_worklist(detector, results, page)
+    print_line(errors, f"Worklist: [bold]{escaped(page)}[/] (open it in a browser)")
 
 
 def _say_what_was_there(journal: "Journal") -> None:

@@ -90,8 +90,8 @@ def figure(chart: Chart) -> Html:
     """Inlined for both themes; paper is always light."""
     # The browser picks the picture of its theme; printing always takes the light one.
     on_dark = "screen and (prefers-color-scheme: dark)"
-    source = tag("source", srcset=_inlined(chart.dark), media=on_dark)
-    image = tag("img", src=_inlined(chart.light), alt=chart.alt, width=_shown_width(chart.light))
+    source = tag("source", srcset=inlined(chart.dark), media=on_dark)
+    image = tag("img", src=inlined(chart.light), alt=chart.alt, width=_shown_width(chart.light))
     picture = tag("picture", source, image)
     shown = _scrolling(picture, chart.alt) if chart.wide else picture
     return tag("figure", shown, tag("figcaption", chart.caption), id=f"figure-{chart.name}")
@@ -99,9 +99,9 @@ def figure(chart: Chart) -> Html:
 
 def page(title: str, *children: object) -> str:
     """The whole document."""
-    template = Template(_asset("page.html"))
+    template = Template(asset("page.html"))
     return template.substitute(
-        title=escape(title), style=_asset("page.css"), body=join(children), warning=RESEARCH_ONLY
+        title=escape(title), style=asset("page.css"), body=join(children), warning=RESEARCH_ONLY
     )
 
 
@@ -110,7 +110,8 @@ def _scrolling(content: Html, label: str) -> Html:
     return tag("div", content, class_="scroll", tabindex=0, role="region", aria_label=label)
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A template, style or script that lies next to this file."""
     return files("squid.report").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -120,5 +121,6 @@ def _shown_width(png: bytes) -> int:
     return int.from_bytes(png[16:20], "big") * 100 // DPI
 
 
-def _inlined(png: bytes) -> str:
-    return "data:image/png;base64," + b64encode(png).decode("ascii")
+def inlined(picture: bytes, kind: str = "png") -> str:
+    """A picture as a URL that needs no network."""
+    return f"data:image/{kind};base64,{b64encode(picture).decode('ascii')}"
