@@ -86,10 +86,10 @@ def test_bright_stays_bright():
 @pytest.mark.parametrize(
     ("p_value", "words"),
     [
-        (1 / 101, "1 in 101 healthy images score this high"),
-        (5 / 101, "1 in 20 healthy images score this high"),
-        (0.4, "1 in 2.5 healthy images score this high"),
-        (1.0, "1 in 1 healthy images score this high"),
+        (1 / 101, "1 in 101 healthy images scores this high"),
+        (5 / 101, "1 in 20 healthy images scores this high"),
+        (0.4, "1 in 2.5 healthy images scores this high"),
+        (1.0, "1 in 1 healthy images scores this high"),
         (None, "Not calibrated: no p-value"),
     ],
 )

@@ -1,5 +1,6 @@
 """The sentences that people read in a result; they speak of scores, not of disease."""
 
+from squid.calibration import one_in
 from squid.detector import Prediction
 
 BANNER = "RESEARCH USE ONLY - NOT FOR DIAGNOSIS"
@@ -9,9 +10,7 @@ def rarity(p_value: float | None) -> str:
     """A p-value as a share of healthy images."""
     if p_value is None:
         return "Not calibrated: no p-value"
-    count = 1 / p_value
-    number = f"{count:.0f}" if count >= 10 else f"{count:.1f}".removesuffix(".0")
-    return f"1 in {number} healthy images score this high"
+    return f"{one_in(p_value)} healthy images scores this high"
 
 
 def answer(prediction: Prediction, rate: float | None) -> str:
