@@ -11,7 +11,7 @@ import torch
 
 from squid import Detector
 from squid.convert import convert_run
-from squid.training import calibrate_run
+from squid.site import calibrate_site
 
 SQUID = Path(sys.executable).with_name("squid")
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -73,7 +73,7 @@ def test_it_scores_before_it_is_calibrated_and_flags_after(converted, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (12, 128, 128), dtype=np.uint8)
     before = Detector.load(run, device="cpu").predict(images)
     assert all(np.isfinite(p.score) and p.flagged is None for p in before)
-    calibrate_run(run, images, name="here", device="cpu")
+    calibrate_site(run, images, name="here", few=True, device="cpu")
     after = Detector.load(run, device="cpu", calibration="here").predict(images)
     assert [p.score for p in after] == [p.score for p in before]
     assert {p.flagged for p in after} <= {True, False}

@@ -84,7 +84,7 @@ def test_calibrate_on_own_healthy_images(run, originals, tmp_path):
     healthy = originals[0].parents[1] / "NORMAL"
     before = (run / "calibration.json").read_text()
     assert len(json.loads(before)["heldout_scores"]) == 100
-    squid("calibrate", run, healthy, "--name", "here", "--device", "cpu")
+    squid("calibrate", run, healthy, "--name", "here", "--few", "--device", "cpu")
     site = json.loads((run / "calibrations/here.json").read_text())
     assert len(site["heldout_scores"]) == len(list(healthy.iterdir()))
     assert (run / "calibration.json").read_text() == before

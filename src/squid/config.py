@@ -18,6 +18,8 @@ Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bf16"]
 Backend = Literal["auto", "torch", "onnx"]
 """What computes scores (`inference/`)."""
+Damaged = Literal["refuse", "accept"]
+"""What to do with a file whose checksum, texts or codes are broken."""
 EvaluatedSplit = Literal["test", "validation"]
 """The images of an evaluation: choices between settings are made on validation images."""
 ThresholdKind = Literal["healthy", "best_accuracy"]

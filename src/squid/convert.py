@@ -249,7 +249,7 @@ def _check(state: State, expected: Mapping[str, Tensor]) -> None:
 def convert_run(
     generator: Path, discriminator: Path, out: Path, *, overwrite: bool = False
 ) -> None:
-    """A run folder from the authors' checkpoints. It scores; `calibrate_run` adds thresholds."""
+    """A run folder from the authors' checkpoints. It scores; `squid calibrate` adds thresholds."""
     method = read_reference(generator, discriminator)
     # A recipe needs data; the folder is a placeholder, since the authors' images are not known.
     data = Folder(root=Path())

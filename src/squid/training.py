@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from squid.calibration import UNCALIBRATED, Calibration, calibrate
+from squid.calibration import UNCALIBRATED, calibrate
 from squid.calibration.facts import image_facts
 from squid.config import Device
 from squid.data.folder import Folder
@@ -230,16 +230,6 @@ def train_seeds(
             one, folder, engine=engine, monitor=monitor, splits=splits, resume=begun, overwrite=True
         )
     return folders
-
-
-def calibrate_run(out: Path, normals: Images, *, name: str, device: Device = "auto") -> Calibration:
-    """Measure a calibration on healthy images of a site, beside the run's own."""
-    run = Run.open(out)
-    run.check_site(name, overwrite=False)
-    scores = Detector.load(out, device=device).score(normals)
-    calibration = calibrate(scores, scores, source="healthy images of the site")
-    run.save_site_calibration(name, calibration)
-    return calibration
 
 
 def _model_card(run: Run) -> str:

@@ -4,8 +4,10 @@ import csv
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -167,8 +169,9 @@ def test_a_target_that_cannot_be_written_is_refused_before_scoring(refused, run,
 def test_mistakes_in_scoring(refused, run, images, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert "holds no image files" in refused("score", run, empty)
-    assert "There is no file or folder" in refused("score", run, tmp_path / "none.png")
+    assert "No image was found" in refused("score", run, empty)
+    assert "There is no file or folder" in refused("score", run, tmp_path / "no.png", "--strict")
+    assert "Nothing to score" in refused("score", run)
     assert "is not a run folder" in refused("score", tmp_path, images)
     assert "between 0 and 1" in refused("score", run, images, "--rate", "10")
     assert "between 0 and 1" in refused("score", run, images, "--fdr", "0")
@@ -207,23 +210,136 @@ def test_a_false_discovery_rate_says_where_it_cannot_work(score, images):
     assert "unless at least 5 have it" in err
 
 
+# A kill
+
+
+@pytest.mark.slow
+def test_a_killed_scoring_goes_on_to_the_same_file(score, run, tmp_path):
+    """The real command, ended twice when some images are scored and not all."""
+    folder, out = tmp_path / "many", tmp_path / "scores.csv"
+    folder.mkdir()
+    for i in range(600):
+        save(folder / f"{i}.png", seed=i)
+    assert score(folder, "--out", tmp_path / "whole.csv")[0] == 0
+    out.write_text("an earlier result")
+    code, err = ended(signal.SIGTERM, run, folder, out)
+    assert code == 130
+    assert err.endswith("Interrupted. What was scored is kept: the same command goes on.\n")
+    code, err = ended(signal.SIGKILL, run, folder, out)
+    assert code == -signal.SIGKILL
+    assert "images were scored before; going on after them." in err
+    assert out.read_text() == "an earlier result"
+    assert score(folder, "--out", out)[0] == 0
+    assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    left = sorted(path.name for path in tmp_path.iterdir() if path.is_file())
+    assert left == ["scores.csv", "whole.csv"]
+
+
+def ended(sent, run, folder, out):
+    """Exit code and stderr of a command that gets a signal once it has scored some images."""
+    journal = out.parent / ".scores.csv.journal"
+    some = 5000 + (journal.stat().st_size if journal.exists() else 0)
+    words = [SQUID, "score", "--device", "cpu", run, folder, "--out", out]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (journal.is_file() and journal.stat().st_size > some):
+        time.sleep(0.001)
+    process.send_signal(sent)
+    _, err = process.communicate(timeout=60)
+    return process.returncode, err
+
+
+def test_paths_come_from_a_list_and_a_pipe(score, images, tmp_path, monkeypatch):
+    (tmp_path / "list").write_text("".join(f"{path}\n" for path in sorted(images.iterdir())))
+    _, out, _ = score("--list", tmp_path / "list", "--format", "json")
+    rows = json.loads(out)["images"]
+    assert len(rows) == 3
+    piped = io.TextIOWrapper(io.BytesIO((tmp_path / "list").read_bytes()))
+    monkeypatch.setattr("sys.stdin", piped)
+    _, out, _ = score("-", "--format", "json")
+    assert json.loads(out)["images"] == rows
+
+
 # Calibration
 
 
-def test_a_site_is_calibrated_beside_the_run(squid, score, refused, run, images):
+@pytest.fixture
+def healthy(tmp_path):
+    folder = tmp_path / "healthy"
+    folder.mkdir()
+    for i in range(30):
+        save(folder / f"{i}.png", seed=i)
+    return folder
+
+
+@pytest.fixture
+def calibrate(squid, run):
+    return lambda *words: squid("calibrate", "--device", "cpu", run, *words)
+
+
+def test_a_site_is_calibrated_beside_the_run_and_compared(score, calibrate, run, healthy):
     before = (run / "calibration.json").read_bytes()
-    code, out, _ = squid("calibrate", run, images, "--name", "here", "--device", "cpu")
+    code, out, _ = calibrate(healthy, "--name", "here", "--rate", "0.2", "--confidence", "0.9")
     assert code == 0
-    assert "3 healthy images" in out
+    assert "here, 30 healthy images" in out
+    assert "of healthy images with 90% confidence, from 30" in out
+    assert "of these 30 healthy images" in out
+    assert "Mann-Whitney" in out
+    assert "A shift of" in out
     assert (run / "calibration.json").read_bytes() == before
-    assert len(json.loads((run / "calibrations/here.json").read_text())["heldout_scores"]) == 3
-    _, out, _ = score(images, "--calibration", "here", "--format", "json")
-    assert json.loads(out)["calibration"] == "here"
-    again = ("calibrate", run, images, "--device", "cpu", "--name")
+    kept = json.loads((run / "calibrations/here.json").read_text())
+    assert (len(kept["heldout_scores"]), kept["rate"], kept["confidence"]) == (30, 0.2, 0.9)
+    assert set(kept["heldout_facts"]) == {"brightness", "contrast", "sharpness"}
+    _, out, _ = score(healthy, "--calibration", "here", "--format", "json")
+    found = json.loads(out)
+    assert (found["calibration"], found["rate"], found["confidence"]) == ("here", 0.2, 0.9)
+    # 24 of 30 scores lie below a threshold that holds on average; with confidence more do.
+    assert sum(row["flagged"] for row in found["images"]) < 6
+
+
+def test_nothing_is_overwritten_unasked(calibrate, refused, run, healthy):
+    assert calibrate(healthy, "--name", "here", "--dry-run")[0] == 0
+    assert not (run / "calibrations").exists()
+    assert calibrate(healthy, "--name", "here")[0] == 0
+    kept = (run / "calibrations/here.json").read_bytes()
+    again = ("calibrate", "--device", "cpu", run, healthy, "--rate", "0.3", "--name")
     assert "--overwrite" in refused(*again, "here")
+    assert (run / "calibrations/here.json").read_bytes() == kept
+    assert calibrate(healthy, "--name", "here", "--rate", "0.3", "--overwrite")[0] == 0
+    assert (run / "calibrations/here.json").read_bytes() != kept
     assert "cannot name a calibration" in refused(*again, "../here")
 
 
-def save(path):
-    pixels = np.random.default_rng(0).integers(0, 256, (60, 50), dtype=np.uint8)
+def test_few_images_are_refused_unless_asked_for(calibrate, refused, run, images):
+    reason = refused("calibrate", "--device", "cpu", run, images, "--name", "here")
+    assert reason.startswith("3 healthy images are too few")
+    code, out, _ = calibrate(images, "--name", "here", "--few")
+    assert code == 0
+    assert "3 held-out healthy images cannot support a false-positive rate of 0.1" in out
+
+
+def test_false_positives_are_compared_by_group(calibrate, refused, run, healthy, tmp_path):
+    table = tmp_path / "table.csv"
+    rows = [f"{i}.png,{'AP' if i < 10 else 'PA'}" for i in range(30)]
+    table.write_text("image,view\n" + "\n".join(rows))
+    words = (healthy, "--name", "here", "--dry-run", "--table", table, "--by")
+    _, out, _ = calibrate(*words, "view")
+    ap, pa = (line.split() for line in out.splitlines() if "AP" in line or "PA" in line)
+    assert (ap[3], pa[3]) == ("10", "20")
+    assert "no column 'ward'" in refused("calibrate", "--device", "cpu", run, *words, "ward")
+    table.write_text("image,view\n0.png,AP\n")
+    assert "has no row for" in refused("calibrate", "--device", "cpu", run, *words, "view")
+
+
+def test_a_bad_file_costs_no_calibration(calibrate, healthy):
+    (healthy / "bad.png").write_bytes(b"not an image")
+    PIL.Image.new("L", (40, 40)).save(healthy / "black.png")
+    code, out, err = calibrate(healthy, "--name", "here")
+    assert code == 3
+    assert "here, 30 healthy images" in out
+    assert f"skipped {healthy / 'bad.png'}" in err
+    assert f"{healthy / 'black.png'}: not applicable" in err
+
+
+def save(path, seed=0):
+    pixels = np.random.default_rng(seed).integers(0, 256, (60, 50), dtype=np.uint8)
     PIL.Image.fromarray(pixels).save(path)

@@ -4,7 +4,6 @@ import csv
 import json
 import math
 import sys
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from squid.benchmark import Plan
-    from squid.calibration import Calibration
     from squid.cli.options import Format
     from squid.data.image_set import Splits
     from squid.evaluation.digits import DigitMeasures
@@ -209,29 +207,28 @@ def show_account(console: Console, results: "Results") -> None:
         )
     for text in flagging.notes:
         note(console, text)
-    reasons = Counter(reason for _, reason in results.left_out)
-    for reason, count in reasons.most_common():
-        print_line(console, f"[yellow]left out[/] {count:,} files: {escaped(reason)}")
+    show_left_out(console, results.left_out)
     for name, reason in results.not_applicable():
         print_line(console, f"[yellow]no score[/] {escaped(name)}: {escaped(reason)}")
-    for name, reason in results.skipped():
-        # Most reasons begin with the name.
-        text = reason if reason.startswith(name) else f"{name}: {reason}"
-        print_line(console, f"[yellow]skipped[/] {escaped(text)}")
+    show_skipped(console, results.skipped())
     print_line(console, str(results.counts))
 
 
-def show_calibration(console: Console, run: Path, calibration: "Calibration") -> None:
-    from squid.calibration import RATES
+def show_left_out(console: Console, left_out: Iterable[tuple[str, str]]) -> None:
+    """A line for each reason: there may be thousands of files."""
+    names: dict[str, list[str]] = {}
+    for name, reason in left_out:
+        names.setdefault(reason, []).append(name)
+    for reason, some in names.items():
+        rest = f" and {len(some) - 1:,} more" if len(some) > 1 else ""
+        print_line(console, f"[yellow]left out[/] {escaped(some[0])}{rest}: {escaped(reason)}")
 
-    print_line(console, f"{escaped(run)}: {calibration.heldout} healthy images")
-    table = Table("false positives", "threshold", "true rate, 90 % of the time")
-    for rate in RATES:
-        point = calibration.operating_point(rate)
-        enough = "" if point.enough else "  (too few images for this rate)"
-        between = f"{point.low:.1%} to {point.high:.1%}"
-        table.add_row(f"{rate:.0%}", f"{point.threshold:.6g}{enough}", between)
-    console.print(table)
+
+def show_skipped(console: Console, skipped: Iterable[tuple[str, str]]) -> None:
+    for name, reason in skipped:
+        # Most reasons begin with the name.
+        text = reason if reason.startswith(name) else f"{name}: {reason}"
+        print_line(console, f"[yellow]skipped[/] {escaped(text)}")
 
 
 def note(console: Console, text: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from squid.cli.options import DeviceOption, Format, ImagePaths, RunFolder
+from squid.cli.options import DeviceOption, Format, RunFolder
 from squid.cli.printing import (
     check_file,
     check_target,
@@ -19,14 +19,17 @@ from squid.cli.printing import (
     note,
     print_line,
     show_account,
-    show_calibration,
+    show_left_out,
     show_results,
+    show_skipped,
 )
-from squid.config import Backend, Precision
+from squid.cli.site_tables import show_groups, show_site
+from squid.config import Backend, Damaged, Precision
 from squid.durable import replacing
 from squid.errors import ConfigError
 
 if TYPE_CHECKING:
+    from squid.data.decode import OnError
     from squid.detector import Detector
     from squid.outputs.journal import Journal
     from squid.outputs.results import Flagging, Results
@@ -49,7 +52,16 @@ Calibrated = Annotated[
 
 def score(
     run: RunFolder,
-    images: ImagePaths,
+    images: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="IMAGE", help="Image files, or folders of them; - reads paths from a pipe."
+        ),
+    ] = None,
+    list_: Annotated[
+        Path | None,
+        typer.Option("--list", metavar="FILE", help="A file with one path in each line."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -100,6 +112,12 @@ def score(
     steps: Annotated[
         bool, typer.Option("--steps", help="Write what was done to each image, in .csv and .json.")
     ] = False,
+    damaged: Annotated[
+        Damaged | None,
+        typer.Option(
+            help="What to do with a file whose checksum is wrong.", show_default="the recipe's"
+        ),
+    ] = None,
     device: DeviceOption = "auto",
     backend: Annotated[
         Backend,
@@ -131,6 +149,7 @@ def score(
     Example: `squid score runs/demo my-images --out scores.csv`
     """
     from squid.cli.progress import FileProgress
+    from squid.data.walk import summary
     from squid.detector import Detector
     from squid.outputs.journal import fingerprint, open_journal
     from squid.outputs.results import Results, describe, score_into
@@ -139,6 +158,7 @@ def score(
         raise ConfigError("--rate, --threshold and --fdr each set the threshold; give one of them.")
     if gsps and dicom_out is None:
         raise ConfigError("--gsps adds to the results of --dicom-out; give it a folder.")
+    on_error: OnError = "raise" if strict else "skip"
     written = None if out is None else check_target(out, format_)
     if worklist is not None:
         check_file(worklist)
@@ -150,13 +170,19 @@ def score(
         compile=compile_,
         calibration=calibration,
     )
-    opened = detector.open(images)
+    if damaged is not None:
+        detector.reading = detector.reading.model_copy(update={"damaged": damaged})
+    opened = detector.open(_paths(images or [], list_), on_error=on_error)
+    if not len(opened):
+        others = summary(opened.left_out)
+        raise ConfigError(f"No image was found{others and f' ({others})'}.")
     if dicom_out is not None:
         _check_dicom(opened.sources)
     # All that scores depend on: with the same, a killed command goes on where it stopped.
     inputs = {
         "model": detector.digest,
         "computed": [str(detector.device), backend, precision, compile_],
+        "read": detector.reading.model_dump(mode="json"),
         "files": fingerprint(opened.sources),
     }
     with _resumable(out), open_journal(out, inputs) as journal:
@@ -166,7 +192,7 @@ def score(
                 journal,
                 detector,
                 opened,
-                on_error="raise" if strict else "skip",
+                on_error=on_error,
                 progress=progress,
             )
         flagging = _flagging(detector, journal, rate, threshold, fdr)
@@ -178,6 +204,19 @@ def score(
         show_account(errors, results)
     if results.counts.skipped or refused:
         raise typer.Exit(SKIPPED)
+
+
+def _paths(images: list[Path], listed: Path | None) -> list[Path]:
+    """What was named on the command line, in a list, and in a pipe."""
+    from squid.data.inputs import read_file_list
+
+    named: list[Path] = []
+    for source in [*images, *([] if listed is None else [listed])]:
+        in_list = source is listed or str(source) == "-"
+        named += read_file_list(source) if in_list else [source]
+    if not named:
+        raise ConfigError("Nothing to score: name images, folders of them, or a --list.")
+    return named
 
 
 def _flagging(
@@ -261,18 +300,75 @@ def _resumable(out: Path | None) -> Iterator[None]:
 
 def calibrate(
     run: RunFolder,
-    normals: Annotated[
+    healthy: Annotated[
         list[Path],
-        typer.Argument(metavar="HEALTHY", help="Healthy images it was not trained on."),
+        typer.Argument(metavar="HEALTHY", help="Healthy images that it was not trained on."),
     ],
-    name: Annotated[str, typer.Option(metavar="NAME", help="What to call the calibration.")],
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="What to call it: calibrations/NAME.json.")
+    ],
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RATE", help="False-positive rate of its flags.", show_default="the recipe's"
+        ),
+    ] = None,
+    confidence: Annotated[
+        float, typer.Option(metavar="SHARE", help="The chance that its threshold keeps the rate.")
+    ] = 0.95,
+    on_average: Annotated[
+        bool,
+        typer.Option("--on-average", help="Keep the rate on average instead, over many such sets."),
+    ] = False,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Compare false positives by a column of --table."),
+    ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(metavar="CSV", help="A table with a column 'image' and that of --by."),
+    ] = None,
+    few: Annotated[bool, typer.Option("--few", help="Take fewer than 20 images.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Compare only; write nothing.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a calibration of this name.")
+    ] = False,
+    strict: Strict = False,
     device: DeviceOption = "auto",
 ) -> None:
-    """Measure a detector's thresholds on healthy images of your hospital.
+    """Measure thresholds on healthy images of your hospital, beside the run's own, and compare.
+
+    Use them with `squid score --calibration NAME`.
 
     Example: `squid calibrate runs/mine healthy-images --name my-hospital`
     """
-    from squid.training import calibrate_run
+    from squid.cli.progress import FileProgress
+    from squid.site import calibrate_site, read_groups
 
-    calibration = calibrate_run(run, normals, name=name, device=device)
-    show_calibration(console, run, calibration)
+    if (by is None) != (table is None):
+        raise ConfigError("--by names a column of --table; give both.")
+    with FileProgress(errors) as progress:
+        site = calibrate_site(
+            run,
+            healthy,
+            name=name,
+            rate=rate,
+            confidence=None if on_average else confidence,
+            few=few,
+            save=not dry_run,
+            overwrite=overwrite,
+            on_error="raise" if strict else "skip",
+            device=device,
+            progress=progress,
+        )
+    show_site(console, run, site)
+    if by is not None and table is not None:
+        show_groups(console, by, site.by_group(read_groups(table, by, site.images)))
+    if not dry_run:
+        print_line(console, f"Next: squid score {escaped(run)} IMAGE... --calibration {name}")
+    show_left_out(errors, site.left_out)
+    show_skipped(errors, site.skipped)
+    if site.skipped:
+        raise typer.Exit(SKIPPED)

@@ -7,10 +7,10 @@ from typing import ClassVar, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from squid.config import Config
+from squid.config import Config, Damaged
 from squid.data.image_set import ANOMALOUS, NORMAL, Labelled, Splits
 from squid.data.levels import WORD
-from squid.data.reading import Damaged, DicomReading, Reading
+from squid.data.reading import DicomReading, Reading
 from squid.errors import DataError
 from squid.places import data_candidates, data_folder, missing
 

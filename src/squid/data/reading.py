@@ -4,11 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from squid.config import Config
+from squid.config import Config, Damaged
 from squid.data.levels import WORD
-
-Damaged = Literal["refuse", "accept"]
-"""What to do with a file whose checksum, texts or codes are broken."""
 
 
 class DicomReading(Config):

@@ -1,0 +1,89 @@
+"""What `squid calibrate` prints: the site's thresholds beside the run's, and how they differ."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from squid.cli.printing import escaped, note, print_line
+
+if TYPE_CHECKING:
+    from squid.calibration import Calibration, Drift, OperatingPoint
+    from squid.calibration.groups import GroupRate
+    from squid.site import Site
+
+
+def show_site(console: Console, run: Path, site: "Site") -> None:
+    """Thresholds, the false positives that the run's own one gives here, and drift."""
+    name = escaped(site.name)
+    print_line(console, f"{escaped(run)}: {name}, {len(site.images)} healthy images")
+    console.print(_thresholds(site.calibration))
+    print_line(console, f"Threshold of {name}: {_point(site.point)}")
+    if site.point.note:
+        note(console, site.point.note)
+    found = site.comparison
+    if found is None:
+        print_line(console, "The run has no held-out scores of its own to compare with.")
+        return
+    print_line(console, f"Threshold of the run: {_point(found.point)}")
+    print_line(
+        console,
+        f"It flags {found.flagged} of these {len(site.images)} healthy images: "
+        f"{found.flagged / len(site.images):.1%}, for a target of {found.point.rate:.3g}.",
+    )
+    _show_drift(console, found.drift, found.unseen)
+
+
+def _thresholds(calibration: "Calibration") -> Table:
+    """Both kinds of threshold for the usual rates and that of the calibration."""
+    from squid.calibration import RATES
+
+    table = Table("false positives", "on average", "true rate", "95 % confidence", "true rate")
+    for rate in sorted({*RATES, calibration.rate or RATES[0]}):
+        points = (calibration.operating_point(rate, one) for one in (None, 0.95))
+        table.add_row(f"{rate:.3g}", *(cell for point in points for cell in _cells(point)))
+    table.caption = "true rate: 90 % of sets of so many images lie between; - needs more images"
+    return table
+
+
+def _cells(point: "OperatingPoint") -> tuple[str, str]:
+    if not point.enough:
+        return "-", f"needs {point.needed}"
+    return f"{point.threshold:.6g}", f"{point.low:.1%} to {point.high:.1%}"
+
+
+def _point(point: "OperatingPoint") -> str:
+    return (
+        f"{point.threshold:.6g} ({point.rate:.3g} of healthy images {point.promise}, from "
+        f"{point.heldout}; the true rate lies between {point.low:.1%} and {point.high:.1%})"
+    )
+
+
+def _show_drift(console: Console, drift: "Drift", unseen: float) -> None:
+    answer = "[bold]differ[/]" if drift.found else "are not seen to differ"
+    print_line(
+        console,
+        f"Scores {answer} from the {drift.heldout} held out of the training: shift "
+        f"{drift.shift:+.2f} standard deviations, p = {drift.p_value:.2g} (Mann-Whitney), "
+        f"{drift.ks_p_value:.2g} (Kolmogorov-Smirnov).",
+    )
+    if drift.differing_facts:
+        print_line(console, f"Images differ in {', '.join(drift.differing_facts)}.")
+    print_line(
+        console,
+        f"A shift of {drift.smallest_shift:.2f} is found 80 times in 100. One of that size turns "
+        f"the run's rate into {unseen:.1%}, so use the site's threshold whatever this test says.",
+    )
+
+
+def show_groups(console: Console, column: str, groups: "list[GroupRate]") -> None:
+    """False positives by group, at the site's threshold."""
+    table = Table(escaped(column), "healthy images", "flagged", "95 % interval", "differs")
+    for one in groups:
+        interval = f"{one.low:.1%} to {one.high:.1%}"
+        differs = f"[bold]yes[/] (p = {one.p_value:.2g})" if one.differs else "no"
+        share = f"{one.flagged} ({one.share:.1%})"
+        table.add_row(escaped(one.name), str(one.count), share, interval, differs)
+    table.caption = "differs from the target rate: binomial test, corrected by Holm"
+    console.print(table)
