@@ -12,12 +12,11 @@ from torch import Tensor
 
 from squid import heatmaps
 from squid.calibration import Calibration, OperatingPoint
-from squid.config import Backend, Device, Precision
+from squid.config import Backend, Damaged, Device, Precision
 from squid.data.base import Progress
 from squid.data.decode import LoadedImages, OnError
 from squid.data.inputs import Images, Opened, open_images, read_images
 from squid.data.pixels import to_unit
-from squid.data.reading import Damaged
 from squid.errors import DataError
 from squid.inference import open_backend, scoring_device
 from squid.inference.batches import refuse_not_finite

@@ -169,9 +169,8 @@ def score(
         precision=precision,
         compile=compile_,
         calibration=calibration,
+        damaged=damaged,
     )
-    if damaged is not None:
-        detector.reading = detector.reading.model_copy(update={"damaged": damaged})
     opened = detector.open(_paths(images or [], list_), on_error=on_error)
     if not len(opened):
         others = summary(opened.left_out)
