@@ -59,5 +59,14 @@ def test_an_image_without_a_study_is_named_and_the_rest_has_results(
     assert len(list((tmp_path / "results").iterdir())) == 2
 
 
+def test_results_are_not_scored_with_the_study_they_lie_in(squid, tiny_run, study):
+    """A later export of a study holds the captures that were sent to it."""
+    for expected in (0, 3):
+        code, _, said = squid("score", tiny_run, study, "--dicom-out", study / "results")
+        assert code == expected
+        assert len(list((study / "results").iterdir())) == 4
+    assert said.count("is a result of SQUID") == 4
+
+
 def test_a_presentation_state_alone_is_refused(refused, tiny_run, study):
     assert "--dicom-out" in refused("score", tiny_run, study, "--gsps")

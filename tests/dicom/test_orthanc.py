@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -100,23 +100,18 @@ def archive(server: Orthanc) -> Orthanc:
 
 
 @pytest.fixture
-def store(server: Orthanc, tool, tmp_path: Path) -> Callable[[list[Dataset]], None]:
-    """store(instances): C-STORE by dcmtk, in all transfer syntaxes that a file may have."""
+def store(server: Orthanc, tool, tmp_path: Path) -> Callable[[Iterable[Path | Dataset]], None]:
+    """store(files or instances): C-STORE by dcmtk, with the command of the how-to."""
 
-    def send(instances):
-        folder = tmp_path / "sent"
-        folder.mkdir(exist_ok=True)
+    def send(results):
         paths = []
-        for instance in instances:
-            paths.append(folder / f"{instance.SOPInstanceUID}.dcm")
-            instance.save_as(paths[-1], enforce_file_format=True)
-        for path in paths:
-            rle = dcmread(path).file_meta.TransferSyntaxUID.name == "RLE Lossless"
-            said = tool(
-                "storescu", "-v", *(["-xr"] if rle else []), "-aec", TITLE,
-                "127.0.0.1", server.dicom, path,
-            )  # fmt: skip
-            assert "Received Store Response (Success)" in said
+        for number, one in enumerate(results):
+            if isinstance(one, Dataset):
+                path = tmp_path / f"{number}.dcm"
+                one.save_as(path, enforce_file_format=True)
+            paths.append(path if isinstance(one, Dataset) else one)
+        said = tool("storescu", "-v", "-xr", "-aec", TITLE, "127.0.0.1", server.dicom, *paths)
+        assert said.count("Received Store Response (Success)") == len(paths)
 
     return send
 
@@ -190,7 +185,7 @@ def test_from_a_training_to_the_archive(archive, store, squid, tiny_run, study, 
     store(images)
     for _ in range(2):
         assert squid("score", tiny_run, study, "--dicom-out", tmp_path / "results")[0] == 0
-        store([dcmread(path) for path in (tmp_path / "results").iterdir()])
+        store((tmp_path / "results").iterdir())
     assert archive.copies == 2 + 2 * 2
     for image in images:
         (found,) = archive.web.search_for_instances(

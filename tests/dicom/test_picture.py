@@ -69,6 +69,14 @@ def test_the_heatmap_lies_where_it_belongs(heatmap):
     assert columns.mean() / width == pytest.approx(40.5 / 64, abs=0.02)
 
 
+def test_half_of_the_image_keeps_its_gray():
+    """Also where most of a heatmap is hot: the anatomy must stay visible."""
+    heatmap = np.linspace(0, 1, 64 * 64).reshape(64, 64).astype(np.float32) ** 0.05
+    part = body(shown(np.full((128, 128), 0.5, np.float32), heatmap))[:, :-92]
+    coloured = np.ptp(part, axis=2) > 3
+    assert coloured.mean() == pytest.approx(0.5, abs=0.05)
+
+
 def test_without_a_heatmap_there_is_no_colour():
     canvas = shown(WHITE, None)
     assert (np.ptp(body(canvas), axis=2) == 0).all()

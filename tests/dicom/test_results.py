@@ -15,6 +15,7 @@ from pydicom.dataelem import RawDataElement
 from pydicom.tag import Tag
 from pydicom.uid import UID
 
+from squid.dicom.codes import OWN
 from squid.dicom.source import COPIED, PATIENT, REQUIRED, STUDY
 from squid.errors import DataError
 
@@ -338,6 +339,13 @@ def test_no_code_says_normal(make, header):
 def test_an_image_for_which_no_score_means_anything_has_no_results(make, header):
     none = replace(PREDICTION, score=None, p_value=None, flagged=None, not_applicable="view LL")
     assert make(header, none) == {}
+
+
+def test_the_reference_page_names_every_code_and_every_copied_attribute():
+    page = Path(__file__).resolve().parents[2] / "docs/reference/dicom-results.md"
+    text = page.read_text(encoding="utf-8")
+    assert [code.value for code in OWN if f"| {code.meaning} | `{code.value}`" not in text] == []
+    assert [keyword for keyword in COPIED if f"`{keyword}`" not in text] == []
 
 
 def test_keywords_are_of_the_standard():

@@ -1,6 +1,7 @@
 """Results as files: one for each object, side by side in a folder."""
 
 import hashlib
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from squid.calibration import Calibration
 from squid.data.base import Progress
 from squid.data.dicom import is_dicom
 from squid.data.image import read_image, resize
+from squid.data.levels import RangeWarning
 from squid.detector import Detector, Prediction
 from squid.dicom.algorithm import Algorithm
 from squid.dicom.results import results
@@ -93,12 +95,13 @@ def _digest(calibration: Calibration) -> str:
 def _results_of(
     prediction: Prediction, detector: Detector, algorithm: Algorithm, gsps: bool
 ) -> list[Dataset]:
-    path = Path(prediction.source)
-    image = read_image(path, reading=detector.recipe.data.reading).pixels  # (1, rows, columns)
+    path, recipe = Path(prediction.source), detector.recipe
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RangeWarning)  # scoring has said it
+        image = read_image(path, reading=recipe.data.reading).pixels  # (1, rows, columns)
     heatmap = None
     if detector.heatmap_kinds:
-        # One more channel: a batch of one image.
-        heatmap = detector.explain(resize(image, detector.recipe.method.size)[None])[0]
+        heatmap = detector.explain(resize(image, recipe.method.size)[None])[0]  # a batch of one
     return results(path, prediction, image[0].numpy(), heatmap, algorithm=algorithm, gsps=gsps)
 
 

@@ -14,10 +14,10 @@ from pydicom.uid import (
     SecondaryCaptureImageStorage,
 )
 
+from squid.data.dicom import MANUFACTURER
 from squid.dicom.algorithm import Algorithm
 from squid.dicom.source import COPIED, Source
 
-MANUFACTURER = "SQUID"
 DESCRIPTION = "SQUID (research use only)"
 NAMESPACE = UUID("6f0c2f3e-5b0a-4c35-9d3b-2f4f5a1f7c11")
 """Of all identifiers made here. It must never change: archives know results by them."""

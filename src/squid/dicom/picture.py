@@ -24,7 +24,7 @@ BANNER_HEIGHT, CAPTION_HEIGHT, BAR_WIDTH = 44, 124, 92
 NARROWEST = 760
 """Pixels that the caption needs."""
 BLACK, WHITE, FAINT, AMBER = (0, 0, 0), (240, 240, 240), (165, 165, 165), (255, 191, 0)
-OPACITY = 0.6
+OPACITY = 0.5
 
 
 def picture(
@@ -77,7 +77,9 @@ def _coloured(gray: NDArray[np.float32], heatmap: NDArray[np.float32] | None) ->
         return PIL.Image.fromarray(np.rint(255 * gray.clip(0, 1)).astype(np.uint8)).convert("RGB")
     size = gray.shape[1], gray.shape[0]
     heat = _resized(heatmap, size, PIL.Image.Resampling.BILINEAR)
-    return PIL.Image.fromarray(overlay(gray, heat, scale=shared_scale([heatmap]), opacity=OPACITY))
+    # From the median on: half of the image keeps its gray, whatever the heatmap.
+    scale = float(np.median(heatmap)), shared_scale([heatmap])[1]
+    return PIL.Image.fromarray(overlay(gray, heat, scale=scale, opacity=OPACITY))
 
 
 def _resized(
@@ -102,7 +104,7 @@ def _add_colour_bar(
     draw.rectangle((left - 1, upper - 1, left + thickness, upper + length), outline=FAINT)
     middle = left + thickness / 2
     draw.text((middle, upper - 22), "highest", FAINT, _font(13), anchor="mm")
-    draw.text((middle, upper + length + 14), "lowest", FAINT, _font(13), anchor="mm")
+    draw.text((middle, upper + length + 14), "median", FAINT, _font(13), anchor="mm")
 
 
 def _maker_line(algorithm: Algorithm, coloured: bool) -> str:

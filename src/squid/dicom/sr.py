@@ -17,10 +17,11 @@ from highdicom.sr import (
 )
 from pydicom.dataset import Dataset
 
+from squid.data.dicom import MANUFACTURER
 from squid.detector import Prediction
 from squid.dicom import codes
 from squid.dicom.algorithm import Algorithm
-from squid.dicom.instance import DESCRIPTION, MANUFACTURER, REPORT, new_instance, uid_of
+from squid.dicom.instance import DESCRIPTION, REPORT, new_instance, uid_of
 from squid.dicom.source import Source
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from squid.data.dicom.elements import is_dicom, read_file
 from squid.data.dicom.header import (
+    MANUFACTURER,
     DicomFacts,
     aspect_note,
     check_kind,
@@ -21,7 +22,7 @@ from squid.data.gray import Gray
 from squid.data.reading import DicomReading
 from squid.errors import DataError
 
-__all__ = ["DicomFacts", "check_header", "is_dicom", "read_dicom", "read_facts"]
+__all__ = ["MANUFACTURER", "DicomFacts", "check_header", "is_dicom", "read_dicom", "read_facts"]
 
 
 def read_dicom(data: bytes, reading: DicomReading) -> Gray:

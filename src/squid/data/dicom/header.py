@@ -24,6 +24,8 @@ RADIOGRAPHS = {
 """SOP classes that are read, CR, DX and MG first, each with the step that names it."""
 FOR_PROCESSING = {"1.2.840.10008.5.1.4.1.1.1.1.1", "1.2.840.10008.5.1.4.1.1.1.2.1"}
 """DX and MG as the detector measured them."""
+MANUFACTURER = "SQUID"
+"""Of the results that this program makes (`squid.dicom`)."""
 GRAY = ("MONOCHROME1", "MONOCHROME2")
 COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_RCT", "YBR_ICT")
 """Photometric interpretations that can hold gray."""
@@ -110,6 +112,9 @@ def facts_of(dataset: Elements) -> DicomFacts:
 def check_kind(file: File, reading: DicomReading) -> tuple[str, ...]:
     """What to note about the kind of an image; refuses what is no radiograph."""
     dataset = file.dataset
+    # An export of a study holds the captures that were sent to it.
+    if dataset.text(Tag.Manufacturer) == MANUFACTURER:
+        raise DataError("is a result of SQUID and no radiograph; leave it out.")
     kind = dataset.text(Tag.SOPClassUID) or file.meta.text(Tag.MediaStorageSOPClassUID)
     if kind not in RADIOGRAPHS:
         what = _code(dataset, Tag.Modality) or "unknown"
