@@ -1,13 +1,16 @@
 """Any folder of images.
 
-Recognised, in this order: `data.json` next to `images/` (split -> class -> names); split folders
-`train`, `valid|val`, `test`, each with class folders or flat; class folders (`normal`, `abnormal`;
-`good`, `Ungood`; `NORMAL`, `PNEUMONIA`; `normal_256` ...); and a flat folder, all normal. Where one
-class folder is known to be normal, every other one holds anomalies, named by the folder.
+Recognised, in this order: `data.json` next to `images/` (split -> class -> names); `labels.csv`
+(image -> finding, where an image is a path, or the UID of a DICOM file or of its study); split
+folders `train`, `valid|val`, `test`, each with class folders or flat; class folders (`normal`,
+`abnormal`; `good`, `Ungood`; `NORMAL`, `PNEUMONIA`; `normal_256` ...); and a flat folder, all
+normal. Where one class folder is known to be normal, every other one holds anomalies, named by the
+folder. Patients of DICOM files are those of their headers.
 """
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +20,16 @@ import numpy as np
 from pydantic import Field
 
 from squid.data.base import FileDataConfig, Progress
+from squid.data.dicom import DicomFacts
 from squid.data.files import Unreadable, read_files, subfolders
+from squid.data.headers import (
+    LABELS,
+    not_asked_for,
+    one_patient,
+    patients_of,
+    read_headers,
+    read_labels,
+)
 from squid.data.image_set import (
     FileSet,
     ImageSet,
@@ -46,6 +58,8 @@ class Entry(NamedTuple):
     """'' for a normal image."""
     kind: str = ""
     """Its class folder; '' where it is in none."""
+    facts: DicomFacts | None = None
+    """What its header says; None where it is not DICOM."""
 
 
 class Folder(FileDataConfig):
@@ -62,20 +76,21 @@ class Folder(FileDataConfig):
     anomalous_names: tuple[str, ...] = ANOMALOUS_NAMES
     """Class folders that are anomalous even where no folder of normal images is next to them."""
     patient: str | None = None
-    """Regular expression whose first group, found in a file's path, is its patient."""
+    """Regular expression whose first group, found in a file's path, is its patient. Left out,
+    DICOM files name their patients themselves."""
     unreadable: Unreadable = "refuse"
     """What to do with a file that is not a readable image."""
 
     def load(self, size: int, progress: Progress | None = None) -> Splits:
         root = self.find_folder()
-        given = self.given(root)
+        given, left_out = self._asked_for(self.given(root))
         entries = [entry for found in given.values() for entry in found]
         if not entries:
-            raise DataError(f"There is no image (PNG, JPEG, TIFF or BMP) in {root}.")
+            raise DataError(f"There is no image (PNG, JPEG, TIFF, BMP or DICOM) in {root}.")
         images, warnings = read_files(
             self.files(entries), size, self.unreadable, progress, self.reading
         )
-        warnings += self.unrecognised(given.get("train", entries))
+        warnings += left_out + self.unrecognised(given.get("train", entries))
         if set(given) == {"all"}:
             return check(replace(self._divide(images), warnings=warnings))
         parts = {
@@ -89,6 +104,8 @@ class Folder(FileDataConfig):
         """The files of each split, as the folders give them, or all of them under `all`."""
         if (root / "data.json").is_file():
             return self._from_json(root)
+        if (root / LABELS).is_file():
+            return {"all": self._labelled(root)}
         folders = subfolders(root)
         if "train" not in folders:
             return {"all": self._classes(root, root)}
@@ -98,15 +115,48 @@ class Folder(FileDataConfig):
                 given.setdefault(split, []).extend(self._classes(root, folders[name]))
         return given
 
+    def _asked_for(
+        self, given: dict[str, list[Entry]]
+    ) -> tuple[dict[str, list[Entry]], tuple[str, ...]]:
+        """The files but for DICOM ones of other views and body parts, and warnings about DICOM
+        files."""
+        kept: dict[str, list[Entry]] = {}
+        reasons: Counter[str] = Counter()
+        warnings: list[str] = []
+        if self.patient is None and one_patient([e.facts for es in given.values() for e in es]):
+            warnings.append("All DICOM files name one patient: each study is taken for a patient.")
+        for split, entries in given.items():
+            found = [(entry, not_asked_for(entry.facts, self.dicom)) for entry in entries]
+            reasons.update(reason for _, reason in found if reason)
+            kept[split] = [entry for entry, reason in found if not reason]
+        warnings += [
+            f"{count} DICOM images were left out: {reason}."
+            for reason, count in reasons.most_common()
+        ]
+        return kept, tuple(warnings)
+
+    def _labelled(self, root: Path) -> list[Entry]:
+        """The images that the table of labels has."""
+        paths = find_images(root).images
+        names = [path.relative_to(root).as_posix() for path in paths]
+        facts = read_headers(paths)
+        findings = read_labels(root, names, facts)
+        return [
+            Entry(path, name, finding, facts=one)
+            for path, name, finding, one in zip(paths, names, findings, facts, strict=True)
+            if finding is not None
+        ]
+
     def _classes(self, root: Path, folder: Path) -> list[Entry]:
         """The images below one folder; without known class folders all are normal."""
         kinds = subfolders(folder)
         has_normal = any(_is(name, self.normal_names) for name in kinds)
         entries: list[Entry] = []
-        for path in find_images(folder).images:
+        paths = find_images(folder).images
+        for path, facts in zip(paths, read_headers(paths), strict=True):
             kind = "" if path.parent == folder else path.relative_to(folder).parts[0]
             finding = self._finding(kind, has_normal) if kind else ""
-            entries.append(Entry(path, path.relative_to(root).as_posix(), finding, kind))
+            entries.append(Entry(path, path.relative_to(root).as_posix(), finding, kind, facts))
         return entries
 
     def _finding(self, kind: str, has_normal: bool) -> str:
@@ -143,11 +193,15 @@ class Folder(FileDataConfig):
             paths=tuple(entry.path for entry in entries),
             labels=np.array([int(bool(entry.finding)) for entry in entries], dtype=np.int64),
             names=tuple(entry.name for entry in entries),
-            patients=None
-            if self.patient is None
-            else tuple(self._patient(e.name) for e in entries),
+            patients=self._patients(entries),
             findings=tuple(entry.finding for entry in entries),
         )
+
+    def _patients(self, entries: list[Entry]) -> tuple[str, ...] | None:
+        """The patient of each file by its path or its header; None where they are not known."""
+        if self.patient is not None:
+            return tuple(self._patient(entry.name) for entry in entries)
+        return patients_of([e.name for e in entries], [e.facts for e in entries])
 
     def _patient(self, name: str) -> str:
         found = re.search(str(self.patient), name)

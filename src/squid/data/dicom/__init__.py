@@ -6,7 +6,7 @@ and `render` turns stored values into gray. Whatever is wrong raises one sentenc
 
 from pathlib import Path
 
-from squid.data.dicom.elements import is_dicom, read_file
+from squid.data.dicom.elements import PREAMBLE, is_dicom, read_file
 from squid.data.dicom.header import (
     MANUFACTURER,
     DicomFacts,
@@ -19,6 +19,7 @@ from squid.data.dicom.header import (
 from squid.data.dicom.pixels import read_pixels, syntax_of
 from squid.data.dicom.render import render
 from squid.data.gray import Gray
+from squid.data.opening import open_regular
 from squid.data.reading import DicomReading
 from squid.errors import DataError
 
@@ -44,15 +45,21 @@ def check_header(data: bytes) -> None:
     read_file(data)
 
 
-HEADER_BYTES = 2**20
-"""Of a file, in which its header mostly ends."""
+HEADER_BYTES = (2**20, 2**26)
+"""Of a file: its header nearly always ends in the first ones, and must end in the others."""
 
 
 def read_facts(path: Path) -> DicomFacts | None:
     """The facts in a DICOM file's header; None where it is another file or cannot be read."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(HEADER_BYTES)
-            return facts_of(read_file(head).dataset) if is_dicom(head) else None
-    except (OSError, DataError):
-        return None
+    for size in HEADER_BYTES:
+        try:
+            with open(path, "rb", opener=open_regular) as file:
+                head = file.read(PREAMBLE)
+                if not is_dicom(head):
+                    return None
+                return facts_of(read_file(head + file.read(size)).dataset)
+        except (OSError, ValueError):  # a ValueError: the name holds a NUL
+            return None
+        except DataError:
+            continue
+    return None

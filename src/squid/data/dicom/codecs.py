@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydicom.encaps import encapsulate
 from pydicom.pixels.decoders.base import DecodeRunner, get_decoder
-from pydicom.uid import JPEGExtended12Bit, JPEGLossless, JPEGLosslessSV1
+from pydicom.uid import JPEGExtended12Bit, JPEGLossless, JPEGLosslessSV1, RLELossless
 
 from squid.data.dicom.header import Layout
 from squid.errors import DataError
@@ -54,7 +54,7 @@ def _add_plugin() -> None:
 
 def has_plugin(syntax: str, plugin: str) -> bool:
     """Whether pixels of a transfer syntax can be decoded by that plugin here."""
-    return plugin in get_decoder(syntax).available_plugins
+    return syntax == RLELossless or plugin in get_decoder(syntax).available_plugins
 
 
 def decode(frame: bytes, syntax: str, plugin: str, layout: Layout) -> tuple[NDArray[Any], str]:
@@ -73,9 +73,12 @@ def decode(frame: bytes, syntax: str, plugin: str, layout: Layout) -> tuple[NDAr
     }
     # The frame alone, wrapped anew: pydicom never sees how the file divides it.
     source = encapsulate([frame], has_bot=False)
-    array, properties = get_decoder(syntax).as_array(
-        source, index=0, raw=True, decoding_plugin=plugin, **options
-    )
+    try:
+        array, properties = get_decoder(syntax).as_array(
+            source, index=0, raw=True, decoding_plugin=plugin, **options
+        )
+    except Exception as error:  # a decoder may raise anything
+        raise DataError("has damaged pixels, which cannot be decoded; export it again.") from error
     return array, str(properties["photometric_interpretation"])
 
 
@@ -90,7 +93,10 @@ def decode_run_lengths(frame: bytes, layout: Layout) -> NDArray[Any]:
     decoded = np.empty((layout.samples, count, size), np.uint8)
     room = bytearray(count + RLE_PADDING)
     for number, (first, end) in enumerate(pairwise(bounds)):
-        found = imagecodecs.packbits_decode(frame[first:end], out=room)
+        try:
+            found = imagecodecs.packbits_decode(frame[first:end], out=room)
+        except Exception:  # its error is not public
+            raise DataError("has damaged run lengths; export it again.") from None
         if len(found) < count:
             raise DataError("ends within its pixels; export it again.")
         plane = np.frombuffer(found, np.uint8, count)

@@ -1,0 +1,74 @@
+"""What the DICOM files of a folder say: patients, labels, and which of them are not asked for."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from squid.data.dicom import DicomFacts, read_facts
+from squid.data.dicom.header import gate
+from squid.data.files import read_table
+from squid.data.reading import DicomReading
+from squid.data.walk import SUFFIXES, in_threads
+from squid.errors import DataError
+
+DICOM_SUFFIXES = frozenset({".dcm", ".dicom"})
+LABELS = "labels.csv"
+"""A table beside or above DICOM files, which mostly lie in one folder for each study."""
+NORMAL_FINDINGS = frozenset({"", "normal", "0"})
+
+Facts = Sequence[DicomFacts | None]
+"""Of each file; None where it is not DICOM."""
+
+
+def read_headers(paths: Sequence[Path]) -> Facts:
+    """What each DICOM file says. Files whose endings are those of other images are not opened."""
+    others = SUFFIXES - DICOM_SUFFIXES
+    asked = [path for path in paths if path.suffix.lower() not in others]
+    found = dict(zip(asked, in_threads(read_facts, asked), strict=True))
+    return [found.get(path) for path in paths]
+
+
+def not_asked_for(facts: DicomFacts | None, reading: DicomReading) -> str:
+    """Why the recipe leaves a file out; '' where it takes it."""
+    return gate(facts, reading).removeprefix("not applicable: ") if facts else ""
+
+
+def patients_of(names: Sequence[str], facts: Facts) -> tuple[str, ...] | None:
+    """The patient of each file; None where no file is DICOM.
+
+    A study stands for a patient where none is named, or where all files name the same one, as
+    exports without names do. A file that names no study either stands alone.
+    """
+    if not any(facts):
+        return None
+    told_apart = not one_patient(facts)
+    keys = [
+        (told_apart and one.patient) or one.study_uid if one is not None else "" for one in facts
+    ]
+    return tuple(key or name for key, name in zip(keys, names, strict=True))
+
+
+def one_patient(facts: Facts) -> bool:
+    """Whether DICOM files of several studies all name the same patient, or none."""
+    known = [one for one in facts if one is not None]
+    return len({one.patient for one in known}) == 1 < len({one.study_uid for one in known})
+
+
+def read_labels(root: Path, names: Sequence[str], facts: Facts) -> tuple[str | None, ...]:
+    """The finding of each file by the table in `root`, '' where it is normal; None where the table
+    does not have it. The column `image` holds paths, or UIDs of images or studies."""
+    rows = read_table(root / LABELS, "image", "finding")
+    findings = {row["image"].strip(): _finding(row["finding"]) for row in rows}
+    if len(findings) < len(rows):
+        twice = Counter(row["image"].strip() for row in rows).most_common(1)[0][0]
+        raise DataError(f"{root / LABELS} names '{twice}' twice; keep one row.")
+    found = []
+    for name, one in zip(names, facts, strict=True):
+        keys = (name, one.sop_uid, one.study_uid) if one else (name,)
+        found.append(next((findings[key] for key in keys if key and key in findings), None))
+    return tuple(found)
+
+
+def _finding(text: str | None) -> str:
+    finding = (text or "").strip()
+    return "" if finding.lower() in NORMAL_FINDINGS else finding
