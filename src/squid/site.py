@@ -14,8 +14,8 @@ from squid.calibration.groups import GroupRate, group_rates
 from squid.config import Device
 from squid.data.base import Progress
 from squid.data.decode import OnError
-from squid.data.files import read_table
 from squid.data.inputs import Images
+from squid.data.tables import read_table
 from squid.detector import Detector
 from squid.errors import DataError
 from squid.run import Run

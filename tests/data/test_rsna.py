@@ -139,7 +139,7 @@ def test_a_mistake_of_the_command_is_one_sentence(
 ) -> None:
     with pytest.raises(SystemExit):
         main(["rsna", "--root", str(tmp_path)])
-    assert "is not RSNA's mapping" in capsys.readouterr().err
+    assert "mappings_2018.json cannot be read: No such file" in capsys.readouterr().err
 
 
 def test_no_image_of_a_view_is_refused(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from squid.data.files import LUMA
 from squid.data.gray import Gray
 from squid.data.image import Resized, resized
 from squid.data.levels import WORD, Levels
 from squid.data.reading import AS_DECLARED, Reading
+from squid.data.tables import LUMA
 from squid.errors import DataError
 
 RGB, RGBA = 3, 4

@@ -17,8 +17,9 @@ from typing import Literal
 import numpy as np
 
 from squid.data.base import FileDataConfig, Progress
-from squid.data.files import Unreadable, read_splits, read_table, subfolders
+from squid.data.files import Unreadable, read_splits, subfolders
 from squid.data.image_set import ANOMALOUS, NORMAL, FileSet, Splits
+from squid.data.tables import inside, read_table
 from squid.errors import DataError
 
 FINDINGS = (
@@ -77,16 +78,22 @@ class CheXpert(FileDataConfig):
 
     def _files(self, folder: Path) -> FileSet:
         """Every PA frontal image that is surely normal or surely abnormal."""
-        rows = read_table(folder / "train.csv", "Path", "AP/PA", "No Finding", *FINDINGS)
+        rows = read_table(
+            folder / "train.csv",
+            "Path",
+            "AP/PA",
+            "No Finding",
+            *FINDINGS,
+            numbers=("No Finding", *FINDINGS),
+        )
         labelled = [(row, self._findings(row)) for row in rows if row["AP/PA"] == "PA"]
         kept = [(row, found) for row, found in labelled if found is not None]
         # The CSV's paths begin with the name of the published folder.
         relative = [Path(*Path(row["Path"]).parts[1:]) for row, _ in kept]
-        labels = [ANOMALOUS if found else NORMAL for _, found in kept]
         return FileSet(
-            paths=tuple(folder / path for path in relative),
+            paths=tuple(inside(folder, str(path)) for path in relative),
             names=tuple(path.as_posix() for path in relative),
-            labels=np.array(labels, dtype=np.int64),
+            labels=np.array([ANOMALOUS if f else NORMAL for _, f in kept], dtype=np.int64),
             patients=tuple(path.parts[1] for path in relative),
             findings=tuple("|".join(found) for _, found in kept),
             columns={

@@ -9,7 +9,6 @@ CC BY-SA 3.0, https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.
 any ten classes of small images.
 """
 
-import gzip
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
@@ -23,9 +22,10 @@ from torch.nn import functional as F
 
 from squid.data.base import DataConfig, Progress
 from squid.data.decode import read_many
-from squid.data.files import read_arrays, subfolders, to_gray
+from squid.data.files import subfolders
 from squid.data.image_set import ANOMALOUS, NORMAL, ImageSet, Splits, check, join
 from squid.data.reading import AS_DECLARED, Reading
+from squid.data.tables import read_array, read_arrays, read_unpacked, to_gray
 from squid.data.walk import find_images, natural
 from squid.errors import ConfigError, DataError
 from squid.places import data_candidates, missing
@@ -271,7 +271,7 @@ def _read_source(source: str, side: int, reading: Reading) -> tuple[np.ndarray, 
     if any("idx3-ubyte" in file.name for file in path.iterdir()):
         return _read_idx_folder(path)
     if (path / "0.npy").is_file():
-        return _stack([np.load(path / f"{digit}.npy") for digit in range(10)])
+        return _stack([read_array(path / f"{digit}.npy") for digit in range(10)])
     # Ten classes in natural order: the first is the novel one, the others are the grid's.
     folders = list(subfolders(path).values())
     if len(folders) != 10:
@@ -306,12 +306,12 @@ def _read_idx_folder(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 def _read_idx(path: Path, axes: int) -> np.ndarray:
     """An idx file: two zero bytes, type 8 (unsigned byte), number of axes, their lengths, data."""
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        data = read_unpacked(path)
         shape = np.frombuffer(data, dtype=">i4", count=axes, offset=4)
         if data[:4] != bytes([0, 0, 8, axes]):
             raise ValueError("wrong magic number")
         return np.frombuffer(data, dtype=np.uint8, offset=4 + 4 * axes).reshape(shape)
-    except (OSError, EOFError, ValueError) as error:
+    except ValueError as error:
         raise DataError(f"{path} is not a readable idx file ({error}).") from None
 
 

@@ -8,7 +8,6 @@ normal. Where one class folder is known to be normal, every other one holds anom
 folder. Patients of DICOM files are those of their headers.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from squid.data.base import FileDataConfig, Progress
 from squid.data.dicom import DicomFacts
@@ -40,6 +39,8 @@ from squid.data.image_set import (
     empty,
     join,
 )
+from squid.data.patients import compile_patient, match_patients
+from squid.data.tables import inside, read_json
 from squid.data.walk import find_images
 from squid.errors import DataError
 
@@ -80,6 +81,13 @@ class Folder(FileDataConfig):
     DICOM files name their patients themselves."""
     unreadable: Unreadable = "refuse"
     """What to do with a file that is not a readable image."""
+
+    @field_validator("patient")
+    @classmethod
+    def _check_patient(cls, patient: str | None) -> str | None:
+        if patient is not None:
+            compile_patient(patient)
+        return patient
 
     def load(self, size: int, progress: Progress | None = None) -> Splits:
         root = self.find_folder()
@@ -167,9 +175,9 @@ class Folder(FileDataConfig):
 
     def _from_json(self, root: Path) -> dict[str, list[Entry]]:
         try:
-            table: Any = json.loads((root / "data.json").read_text(encoding="utf-8"))
+            table = read_json(root / "data.json")
             return {split: self._listed(root, table[split]) for split in ("train", "test")}
-        except (ValueError, AttributeError, TypeError, KeyError) as error:
+        except (AttributeError, TypeError, KeyError) as error:
             raise DataError(
                 f"{root / 'data.json'} is not train and test -> class -> file names ({error})."
             ) from None
@@ -178,7 +186,7 @@ class Folder(FileDataConfig):
         """The images of one split. Class '0' is normal; unlabelled images are in a nested table."""
         return [
             Entry(
-                root / "images" / name,
+                inside(root / "images", name),
                 (Path("images") / name).as_posix(),
                 "" if kind == "0" else self._finding(kind, has_normal=True),
             )
@@ -200,14 +208,8 @@ class Folder(FileDataConfig):
     def _patients(self, entries: list[Entry]) -> tuple[str, ...] | None:
         """The patient of each file by its path or its header; None where they are not known."""
         if self.patient is not None:
-            return tuple(self._patient(entry.name) for entry in entries)
+            return match_patients([entry.name for entry in entries], self.patient)
         return patients_of([e.name for e in entries], [e.facts for e in entries])
-
-    def _patient(self, name: str) -> str:
-        found = re.search(str(self.patient), name)
-        if found is None or not found.groups():
-            raise DataError(f"patient = '{self.patient}' finds no group in '{name}'; correct it.")
-        return found.group(1)
 
     def unrecognised(self, entries: list[Entry]) -> tuple[str, ...]:
         """A warning where no name of a class folder is known."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from squid.data.dicom import DicomFacts, read_facts
 from squid.data.dicom.header import gate
-from squid.data.files import read_table
 from squid.data.reading import DicomReading
+from squid.data.tables import read_table
 from squid.data.walk import SUFFIXES, in_threads
 from squid.errors import DataError
 

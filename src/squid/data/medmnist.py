@@ -10,9 +10,9 @@ from typing import Literal
 import numpy as np
 
 from squid.data.base import FileDataConfig, Progress
-from squid.data.files import read_arrays, to_gray
 from squid.data.image import resize_all
 from squid.data.image_set import ANOMALOUS, NORMAL, ImageSet, Splits, check, digests
+from squid.data.tables import read_arrays, to_gray
 
 
 class MedMnist(FileDataConfig):

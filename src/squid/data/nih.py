@@ -21,13 +21,7 @@ from typing import Literal
 import numpy as np
 
 from squid.data.base import PatientSplitConfig, Progress
-from squid.data.files import (
-    Unreadable,
-    read_arrays,
-    read_splits,
-    read_table,
-    to_gray,
-)
+from squid.data.files import Unreadable, read_splits
 from squid.data.image import resize_all
 from squid.data.image_set import (
     ANOMALOUS,
@@ -39,6 +33,7 @@ from squid.data.image_set import (
     Splits,
     split_by_patient,
 )
+from squid.data.tables import read_arrays, read_table, to_gray
 from squid.data.walk import find_images
 from squid.errors import DataError
 
@@ -116,7 +111,7 @@ def read_metadata(folder: Path) -> list[dict[str, str]]:
     path = next((folder / name for name in TABLES if (folder / name).is_file()), folder / TABLES[0])
     return read_table(
         path, "Image Index", "Finding Labels", "Patient ID", "Patient Age", "Patient Gender",
-        "View Position",
+        "View Position", integers=("Patient ID",),
     )  # fmt: skip
 
 
@@ -162,8 +157,9 @@ def _with_boxes(images: Labelled, folder: Path) -> Labelled:
     if path is None:
         return images
     boxes: dict[str, list[Box]] = defaultdict(list)
-    for row in read_table(path, "nih_name", "label", "x", "y", "w", "h"):
-        x, y, width, height = (float(row[key]) / SIDE for key in ("x", "y", "w", "h"))
+    sides = ("x", "y", "w", "h")
+    for row in read_table(path, "nih_name", "label", *sides, numbers=sides):
+        x, y, width, height = (float(row[side] or 0.0) / SIDE for side in sides)
         boxes[row["nih_name"]].append(Box(row["label"], x, y, width, height))
     return replace(images, boxes=tuple(tuple(boxes.get(name, ())) for name in images.names))
 

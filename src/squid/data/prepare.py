@@ -7,7 +7,6 @@ challenge.
 
 import argparse
 import csv
-import json
 import os
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from squid.data.files import read_files
 from squid.data.nih import NO_FINDING, PACKED, Nih, age_of, list_published, read_metadata
 from squid.data.reading import AS_DECLARED
 from squid.data.rsna import Rsna
+from squid.data.tables import read_json
 from squid.errors import DataError, SquidError
 
 MAPPING = "pneumonia-challenge-dataset-mappings_2018.json"
@@ -49,9 +49,9 @@ def pack_nih(root: Path, size: int) -> Path:
 def write_rsna_patients(root: Path, nih: Path) -> Path:
     """`rsna_nih.csv` from RSNA's mapping to NIH's images and from NIH's table of these."""
     try:
-        mapping = json.loads((root / MAPPING).read_text(encoding="utf-8"))
+        mapping = read_json(root / MAPPING)
         names = {entry["subset_img_id"]: entry["img_id"] for entry in mapping}
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (TypeError, KeyError) as error:
         raise DataError(f"{root / MAPPING} is not RSNA's mapping ({error}).") from None
     known = {row["Image Index"]: row for row in read_metadata(nih)}
     path = root / "rsna_nih.csv"

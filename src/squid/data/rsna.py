@@ -24,8 +24,9 @@ import numpy as np
 from pydantic import Field
 
 from squid.data.base import PatientSplitConfig, Progress
-from squid.data.files import Unreadable, read_splits, read_table
+from squid.data.files import Unreadable, read_splits
 from squid.data.image_set import ANOMALOUS, NORMAL, Box, FileSet, Splits
+from squid.data.tables import read_table
 from squid.data.walk import find_images
 from squid.errors import DataError
 
@@ -150,7 +151,7 @@ def _read_boxes(root: Path) -> dict[str, list[Box]]:
     """The boxes of each image that has some."""
     boxes: dict[str, list[Box]] = defaultdict(list)
     sides = ("x", "y", "width", "height")
-    for row in read_table(root / "stage_2_train_labels.csv", "patientId", *sides):
+    for row in read_table(root / "stage_2_train_labels.csv", "patientId", *sides, numbers=sides):
         if row["x"]:
             x, y, width, height = (float(row[side]) / SIDE for side in sides)
             boxes[row["patientId"]].append(Box(OPACITY, x, y, width, height))
@@ -164,4 +165,4 @@ def _read_patients(root: Path) -> list[dict[str, str]]:
         raise DataError(
             f"There is no table {path}; make it with: python -m squid.data.prepare rsna"
         )
-    return read_table(path, "patientId", "nih_patient", "view", "sex", "age")
+    return read_table(path, "patientId", "nih_patient", "view", "sex", "age", integers=("age",))

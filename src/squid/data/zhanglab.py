@@ -19,13 +19,7 @@ from typing import Literal
 import numpy as np
 
 from squid.data.base import FileDataConfig, Progress
-from squid.data.files import (
-    Unreadable,
-    read_arrays,
-    read_splits,
-    subfolders,
-    to_gray,
-)
+from squid.data.files import Unreadable, read_splits, subfolders
 from squid.data.image import resize_all
 from squid.data.image_set import (
     ANOMALOUS,
@@ -37,6 +31,7 @@ from squid.data.image_set import (
     draw_groups,
     join,
 )
+from squid.data.tables import read_arrays, to_gray
 from squid.data.walk import find_images
 from squid.errors import DataError
 
