@@ -71,7 +71,7 @@ def test_train_evaluate_and_report(squid, tiny_recipe, tmp_path):
     assert f"next: squid evaluate {run}" in out
     code, out, _ = squid("evaluate", run, "--device", "cpu")
     assert code == 0
-    assert "10% false positives on held-out healthy images" in out
+    assert "10 % false alarms on held-out healthy images" in out
     code, out, _ = squid("report", run, "--device", "cpu")
     assert code == 0
     assert (run / "report.html").is_file()

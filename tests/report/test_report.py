@@ -1,7 +1,10 @@
 """What the page of one run says, and what it must never do."""
 
+import html
 import json
 import re
+from base64 import b64encode
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -51,20 +54,99 @@ def test_numbers_are_those_of_the_evaluation(page: str, trained: Path) -> None:
     assert record is not None
     for metrics in record.final.metrics.values():
         for one in (metrics.auc, metrics.average_precision, metrics.f1):
-            assert f"{one.value:.3f} <small>[{one.low:.3f}, {one.high:.3f}]</small>" in page
+            value, low, high = (f"{100 * x:.1f}" for x in (one.value, one.low, one.high))
+            assert f"{value} <small>{low} to {high}</small>" in page
     assert "Threshold from healthy images" in page
     assert "Threshold of best accuracy" in page
     assert "optimistic" in page
     assert "10 validation normals" in page
 
 
+def test_the_first_screen_has_counts_beside_percent_and_six_images(
+    page: str, trained: Path
+) -> None:
+    record = read_evaluations(Run(trained))
+    assert record is not None
+    metrics = record.final.metrics["healthy"]
+    flagged = record.final.array >= metrics.threshold.value
+    found, alarms = (int(flagged[record.images.labels == label].sum()) for label in (1, 0))
+    assert f"<b>{found} of 12</b>" in page
+    assert f"<b>{alarms} of 12</b>" in page
+    assert f"{100 * alarms / 12:.1f} % of normal images, wanted 10 %" in page
+    assert f"<td>{found} found</td><td>{12 - found} missed</td>" in page
+    assert f"<td>{alarms} false alarms</td><td>{12 - alarms}</td>" in page
+    first, later = (page.index(text) for text in ("<h3>Missed</h3>", "How well it detects"))
+    groups = re.findall(r"<h3>(.*?)</h3>", page[first:later])
+    assert groups == ["Missed", "False alarms", "Found"]
+
+
+def test_a_heatmap_at_chance_is_folded_away_with_the_reason(run: Path, splits: Splits) -> None:
+    path = run / "metrics.json"
+    record = json.loads(path.read_text())
+    digits = record["by_selection"]["final"]["digits"][0]
+    digits["localisation"] = dict.fromkeys(digits["localisation"], 0.9) | {"gradcam": 0.468}
+    path.write_text(json.dumps(record))
+    page = write_report([run], device="cpu", splits=splits).path.read_text(encoding="utf-8")
+    folded = re.search(r"<details><summary>Not shown above: Grad-CAM.*?</details>", page)
+    assert folded is not None
+    assert "localisation AUC 46.8, guessing gives 50.0" in folded.group()
+    assert 'id="figure-chance-gradcam"' in folded.group()
+    assert "figure-chance-memory" not in page
+
+
+def test_what_makes_a_page_unfit_is_loud(run: Path, splits: Splits) -> None:
+    path = run / "metrics.json"
+    record = json.loads(path.read_text())
+    for metrics in record["by_selection"]["final"]["metrics"].values():
+        metrics["auc"]["value"] = 0.312
+    path.write_text(json.dumps(record))
+    written = write_report([run], device="cpu", splits=splits)
+    page = written.path.read_text(encoding="utf-8")
+    assert [text.partition(":")[0] for text in written.alerts] == [
+        "The AUC is 31.2",
+        "Only 12 normal test images",
+        "Only 12 anomalous test images",
+    ]
+    assert page.count('class="alarm" role="alert"') == 3
+    assert page.index('class="alarm"') < page.index('class="tiles"')
+
+
+def test_a_page_with_pictures_is_not_replaced_by_one_without(run: Path, splits: Splits) -> None:
+    good = write_report([run], device="cpu", splits=splits).path
+    before = good.read_bytes()
+    with pytest.raises(RunError, match=r"has pictures.*images changed.*--out"):
+        write_report([run], device="cpu")
+    assert good.read_bytes() == before
+    written = write_report([run], run / "other.html", device="cpu")
+    assert "images changed" in written.alerts[0]
+    assert written.alerts[0] in written.path.read_text(encoding="utf-8")
+
+
+def test_a_browser_may_load_nothing_else(page: str) -> None:
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None
+    style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
+    assert style is not None
+    digest = b64encode(sha256(style.group(1).encode()).digest()).decode()
+    allowed = dict(part.split(" ", 1) for part in html.unescape(policy.group(1)).split("; "))
+    assert allowed == {
+        "default-src": "'none'",
+        "img-src": "data:",
+        "style-src": f"'sha256-{digest}'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    assert " style=" not in page
+
+
 def test_digit_tables(page: str, trained: Path) -> None:
     record = json.loads((trained / "metrics.json").read_text())
     clean, noisy = record["by_selection"]["final"]["digits"]
     for kind, name in (("gradcam", "Grad-CAM"), ("memory", "memory distance")):
-        values = f"{clean['localisation'][kind]:.3f}</td><td>{noisy['localisation'][kind]:.3f}"
+        shares = (100 * one["localisation"][kind] for one in (clean, noisy))
+        values = "</td><td>".join(f"{share:.1f}" for share in shares)
         assert f'<th scope="row">{name}</th><td>{values}</td>' in page
-    assert f"<td>{clean['restoration']['faithfulness']:.3f}</td>" in page
+    assert f"<td>{100 * clean['restoration']['faithfulness']:.1f}</td>" in page
     assert "noise 0.1" in page
 
 
@@ -80,7 +162,7 @@ def test_every_figure_is_explained_and_saved(page: str, trained: Path) -> None:
 
 def test_without_numbers_it_says_how_to_make_them(run: Path) -> None:
     (run / "metrics.json").unlink()
-    page = write_report([run], device="cpu").read_text(encoding="utf-8")
+    page = write_report([run], device="cpu").path.read_text(encoding="utf-8")
     assert f"<code>squid evaluate {run}</code>" in page
     assert "figure-roc" not in page
     assert "figure-training" in page
@@ -88,7 +170,7 @@ def test_without_numbers_it_says_how_to_make_them(run: Path) -> None:
 
 def test_other_images_are_not_shown(run: Path) -> None:
     """The recipe's own data has other names, so another fingerprint."""
-    page = write_report([run], device="cpu").read_text(encoding="utf-8")
+    page = write_report([run], device="cpu").path.read_text(encoding="utf-8")
     assert "The images changed since the training" in page
     assert "figure-roc" in page
     assert "figure-most-anomalous" not in page
@@ -99,7 +181,7 @@ def test_the_report_watches_the_torch_network_although_there_is_an_onnx_file(
 ) -> None:
     """Which a detector on a CPU would take by itself, and in which no memory can be watched."""
     (run / "model.onnx").write_bytes(b"not opened")
-    page = write_report([run], device="cpu", splits=splits).read_text(encoding="utf-8")
+    page = write_report([run], device="cpu", splits=splits).path.read_text(encoding="utf-8")
     assert "figure-slot-use" in page
 
 
@@ -108,7 +190,9 @@ def test_method_without_memory_lacks_that_section(recipe: Recipe, tmp_path: Path
     plain = Recipe.model_validate({**recipe.model_dump(mode="json"), "method": method})
     train_run(plain, tmp_path / "plain", engine=Engine("cpu"))
     evaluate_run(tmp_path / "plain", device="cpu")
-    out = write_report([tmp_path / "plain"], tmp_path / "elsewhere" / "page.html", device="cpu")
+    out = write_report(
+        [tmp_path / "plain"], tmp_path / "elsewhere" / "page.html", device="cpu"
+    ).path
     assert out == tmp_path / "elsewhere" / "page.html"
     page = out.read_text(encoding="utf-8")
     assert "figure-most-anomalous" in page

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from squid.benchmark.runner import JobState, Status
+from squid.evaluation.percent import percent
 
 MARKS: dict[Status, str] = {
     "waiting": "[dim]waiting[/]",
@@ -43,7 +44,7 @@ def state_table(states: Sequence[JobState]) -> Table:
         table.add_row(
             state.job.name,
             MARKS[state.status],
-            "" if state.auc is None else f"{100 * state.auc:.1f}",
+            "" if state.auc is None else percent(state.auc),
             f"{state.seconds:.0f}" if state.began else "",
             escape(state.note),
         )

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from squid.errors import ConfigError
+from squid.evaluation.percent import percent, percent_range, rate_percent
 from squid.outputs.names import printable, text_cell
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def show_evaluation(
     print_line(console, f"{escaped(run)}: {record.method} on {record.data}")
     table = Table("metric", "%", "95 % interval")
     for name, value, low, high in metric_rows(metrics):
-        table.add_row(name, _percent(value), _interval(low, high))
+        table.add_row(name, percent(value), percent_range(low, high))
     console.print(table)
     print_line(console, f"scores: {SELECTION_NAMES[evaluation.selection]}")
     print_line(console, _threshold(metrics))
@@ -132,16 +133,16 @@ def _threshold(metrics: "Metrics") -> str:
     if metrics.threshold.kind == "best_accuracy":
         return "threshold: best accuracy on these very images (as in the paper, optimistic)"
     return (
-        f"threshold: {metrics.threshold.rate:.0%} false positives on held-out healthy images, "
-        f"{1 - metrics.specificity.value:.1%} on these"
+        f"threshold: {rate_percent(metrics.threshold.rate or 0.0)} false alarms on held-out "
+        f"healthy images, {percent(1 - metrics.specificity.value)} % on these"
     )
 
 
 def _findings(findings: "Mapping[str, GroupAuc]") -> Table:
     table = Table("finding", "images", "AUC", "95 % interval")
     for name, group in findings.items():
-        interval = _interval(group.auc.low, group.auc.high)
-        table.add_row(escaped(name), str(group.count), _percent(group.auc.value), interval)
+        interval = percent_range(group.auc.low, group.auc.high)
+        table.add_row(escaped(name), str(group.count), percent(group.auc.value), interval)
     return table
 
 
@@ -151,29 +152,21 @@ def _localisation(found: "Mapping[str, Localisation]") -> Table:
     table = Table("heatmap", "hits", "95 % interval", "pixel AUROC", "AP", "Dice", title=title)
     for name, one in found.items():
         rest = (one.auroc, one.average_precision, one.overlap)
-        values = [_percent(measure.value) for measure in rest]
-        hits = _interval(one.pointing.low, one.pointing.high)
-        table.add_row(name, _percent(one.pointing.value), hits, *values)
+        values = [percent(measure.value) for measure in rest]
+        hits = percent_range(one.pointing.low, one.pointing.high)
+        table.add_row(name, percent(one.pointing.value), hits, *values)
     return table
 
 
 def _digits(measures: "DigitMeasures") -> Table:
     table = Table("measure", "%", title=f"DigitAnatomy, noise {measures.noise:g}")
     for name, value in measures.localisation.items():
-        table.add_row(f"cells found by {name} (AUC)", _percent(value))
+        table.add_row(f"cells found by {name} (AUC)", percent(value))
     shares = measures.restoration.model_dump() if measures.restoration else {}
     for name, share in shares.items():
         label = name if name == "faithfulness" else f"{name} cells restored"
-        table.add_row(label, _percent(share))
+        table.add_row(label, percent(share))
     return table
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f}"
-
-
-def _interval(low: float, high: float) -> str:
-    return f"{_percent(low)} to {_percent(high)}"
 
 
 def show_results(console: Console, results: "Results") -> None:

@@ -14,6 +14,7 @@ from squid.cli.options import (
 )
 from squid.cli.printing import (
     console,
+    errors,
     escaped,
     metric_rows,
     print_csv,
@@ -121,7 +122,9 @@ def report(
     from squid.report import write_report
 
     with console.status("Making figures"):
-        path = write_report(runs, out, device=device)
-    print_line(console, f"Report: [bold]{escaped(path)}[/] (open it in a browser)")
+        written = write_report(runs, out, device=device)
+    for alert in written.alerts:
+        print_line(errors, f"[bold red]warning:[/] {escaped(alert)}")
+    print_line(console, f"Report: [bold]{escaped(written.path)}[/] (open it in a browser)")
     run = escaped(runs[0])
     print_line(console, f"Next: squid score {run} IMAGE...   or   squid explain {run} IMAGE...")

@@ -14,6 +14,7 @@ from scipy.stats import spearmanr
 from squid.config import Config
 from squid.data.image_set import ImageSet, Splits
 from squid.evaluation.metrics import Estimate, estimate, resampled_auc
+from squid.evaluation.percent import percent, percent_range
 from squid.evaluation.trivial import acquisition_scores, image_sharpness
 
 Array = NDArray[np.float64]
@@ -160,14 +161,14 @@ def what_it_follows(found: Confounds, auc: float) -> str:
     for name, one in found.covariates.items():
         if one.adjusted is not None:
             parts.append(
-                f"within {name} {100 * one.adjusted.value:.1f} "
-                f"({100 * one.adjusted.low:.1f} to {100 * one.adjusted.high:.1f})"
+                f"within {name} {percent(one.adjusted.value)} "
+                f"({percent_range(one.adjusted.low, one.adjusted.high)})"
             )
     strong = {n: c.healthy for n, c in found.correlations.items() if abs(c.healthy) >= STRONG}
     # The strongest covariate first, whatever its sign.
     strong = dict(sorted(strong.items(), key=lambda item: -abs(item[1])))
     follows = ", ".join(f"{name} ({value:+.2f})" for name, value in strong.items())
-    sentence = f"AUC {100 * auc:.1f} over all test images"
+    sentence = f"AUC {percent(auc)} over all test images"
     if parts:
         sentence += "; " + ", ".join(parts)
     if follows:

@@ -1,8 +1,8 @@
 """Which test images a report shows, and what the method makes of them."""
 
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +79,18 @@ def examples(
         )
         for i, place in enumerate(places)
     ]  # fmt: skip
+
+
+def plain(example: Example, kind: str | None) -> Example:
+    """The image with one kind of heatmap and no reconstruction."""
+    heat = {} if kind is None else {kind: example.heatmaps[kind]}
+    return replace(example, reconstruction=None, heatmaps=heat)
+
+
+def without(example: Example, kinds: Collection[str]) -> Example:
+    """The image without some kinds of heatmaps."""
+    kept = {kind: heat for kind, heat in example.heatmaps.items() if kind not in kinds}
+    return replace(example, heatmaps=kept)
 
 
 def example_titles(images: TestImages, scores: Array) -> list[str]:

@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -41,6 +42,16 @@ def section(title: str, *children: object) -> Html:
 
 def note(*children: object) -> Html:
     return tag("p", *children, class_="note")
+
+
+def alarm(text: str) -> Html:
+    """A box that nobody overlooks."""
+    return tag("p", tag("b", "Do not rely on this page. "), text, class_="alarm", role="alert")
+
+
+def side_by_side(*children: object) -> Html:
+    """Next to each other where the window is wide enough, else one below the other."""
+    return tag("div", *(tag("div", child) for child in children), class_="beside")
 
 
 def table(
@@ -99,9 +110,25 @@ def figure(chart: Chart) -> Html:
 
 def page(title: str, *children: object) -> str:
     """The whole document."""
-    template = Template(asset("page.html"))
+    template, style = Template(asset("page.html")), asset("page.css")
     return template.substitute(
-        title=escape(title), style=asset("page.css"), body=join(children), warning=RESEARCH_ONLY
+        title=escape(title),
+        policy=_policy(style),
+        style=style,
+        body=join(children),
+        warning=RESEARCH_ONLY,
+    )
+
+
+def _policy(style: str) -> str:
+    """What a browser may load: pictures within the page and this very style sheet, nothing else.
+
+    Should a text ever escape its escaping, no script in it would run and nothing would be fetched.
+    """
+    digest = b64encode(sha256(style.encode("utf-8")).digest()).decode("ascii")
+    return (
+        f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; "
+        "form-action 'none'"
     )
 
 

@@ -1,5 +1,6 @@
 """The report of one run."""
 
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from squid.config import Device
@@ -7,15 +8,27 @@ from squid.data.image_set import Splits
 from squid.detector import Detector
 from squid.errors import RunError, SquidError
 from squid.evaluation.evaluate import read_evaluations
+from squid.evaluation.percent import rate_percent
 from squid.evaluation.record import Evaluation, Evaluations
 from squid.report import examples, figures, memories, tables
-from squid.report.figures.images import heatmap_scales
-from squid.report.page import Html, details, facts, figure, join, note, page, section, tag
+from squid.report.alerts import alerts, heatmaps_at_chance
+from squid.report.figures.images import HEATMAP_NAMES, Example, heatmap_scales
+from squid.report.overview import cards, choose_groups
+from squid.report.page import (
+    Html,
+    alarm,
+    details,
+    facts,
+    figure,
+    join,
+    note,
+    page,
+    section,
+    side_by_side,
+    tag,
+)
 from squid.report.style import Chart
 from squid.run import Environment, Run
-
-TILES = ("auc", "sensitivity", "specificity")
-"""The measures at the top of the page."""
 
 
 class RunPage:
@@ -33,14 +46,29 @@ class RunPage:
         self.charts: list[Chart] = []
 
     def page(self) -> str:
-        record = read_evaluations(self.run)
-        parts = [self._header(), self._tiles(record.final) if record else evaluate_first(self.run)]
+        record = self.record
+        parts = [self._header(), *map(alarm, self.alerts)]
         # Sections that need numbers are left out of a run that is not evaluated yet.
-        parts.append(self._origin())
         if record:
-            parts += [self._detection(record), self._digits(record.final), self._images(record)]
-        parts += [self._training(), self._memories()]
+            parts += [cards(record.final.metrics["healthy"]), self._first_images(record)]
+            parts += [self._detection(record), self._images(record), self._digits(record.final)]
+        else:
+            parts.append(evaluate_first(self.run))
+        parts += [self._training(), self._memories(), self._origin()]
         return page(f"{self.title} · SQUID report", *parts)
+
+    @cached_property
+    def record(self) -> Evaluations | None:
+        return read_evaluations(self.run)
+
+    @cached_property
+    def alerts(self) -> list[str]:
+        """What makes the page unfit to rely on."""
+        return alerts(self.record, self.splits)
+
+    @property
+    def has_pictures(self) -> bool:
+        return not isinstance(self.splits, str)
 
     @cached_property
     def splits(self) -> Splits | str:
@@ -66,16 +94,34 @@ class RunPage:
         lead = f"{recipe.method.name} on {recipe.data.name}, seed {recipe.seed} · run {name}"
         return join([tag("h1", self.title), tag("p", lead, class_="lead")])
 
-    def _tiles(self, evaluation: Evaluation) -> Html:
-        metrics = evaluation.metrics["healthy"]
-        tiles = []
-        for name in TILES:
-            estimate = getattr(metrics, name)
-            bounds = f"{metrics.level:.0%}: {estimate.low:.3f} to {estimate.high:.3f}"
-            value = tag("b", f"{estimate.value:.3f}")
-            lines = tag("span", tables.MEASURE_NAMES[name]), value, tag("span", bounds)
-            tiles.append(tag("div", *lines, class_="tile"))
-        return tag("div", *tiles, class_="tiles")
+    def _first_images(self, record: Evaluations) -> Html:
+        """Two images of each kind of answer, with the heatmap that is the method's first choice."""
+        if isinstance(self.splits, str):
+            return Html()
+        groups = choose_groups(record.images, record.final.array, self.threshold)
+        chance = heatmaps_at_chance(record.final)
+        kind = next((k for k in self.detector.heatmap_kinds if k not in chance), None)
+        shown = [
+            [examples.plain(one, kind) for one in self._examples(record, group.places)]
+            for group in groups
+        ]
+        scales = heatmap_scales(one for group in shown for one in group)
+        parts = []
+        for group, images in zip(groups, shown, strict=True):
+            heading = tag("h3", group.title)
+            if not images:
+                parts.append(join([heading, tag("p", group.caption)]))
+                continue
+            chart = figures.sheet_chart(
+                group.name, group.title, group.caption, images, scales, wide=False
+            )
+            parts.append(join([heading, self._show(chart)]))
+        return side_by_side(*parts)
+
+    def _examples(self, record: Evaluations, places: Sequence[int]) -> list[Example]:
+        assert isinstance(self.splits, Splits)
+        titles = examples.example_titles(record.images, record.final.array)
+        return examples.examples(self.detector, self.splits.test, titles, places) if places else []
 
     def _origin(self) -> Html:
         recipe, known, calibration = self.recipe, self.environment, self.calibration
@@ -110,17 +156,25 @@ class RunPage:
         findings = {} if final.digits else final.findings  # DigitAnatomy has tables of its own
         return section(
             "How well it detects",
-            tables.metrics_table(final.metrics),
-            tables.threshold_note(final.metrics, self.calibration),
+            side_by_side(
+                self._show(figures.roc_chart(final, images, thresholds)),
+                self._show(figures.scores_chart(final, images, thresholds)),
+            ),
+            side_by_side(
+                tables.metrics_table(final.metrics),
+                join(
+                    [
+                        tables.threshold_note(final.metrics, self.calibration),
+                        tables.confounds_section(final) if final.confounds else Html(),
+                    ]
+                ),
+            ),
             tables.findings_table(findings) if findings else Html(),
-            tables.confounds_section(final) if final.confounds else Html(),
             tables.localisation_table(final.localisation) if final.localisation else Html(),
-            self._show(figures.roc_chart(final, images, thresholds)),
-            self._show(figures.scores_chart(final, images, thresholds)),
         )
 
     def _thresholds(self, evaluation: Evaluation) -> dict[str, float]:
-        rate = f"{self.recipe.false_positive_rate:.0%}"
+        rate = rate_percent(self.recipe.false_positive_rate)
         best = evaluation.metrics["best_accuracy"].threshold.value
         assert best is not None
         return {f"{rate} of held-out healthy images": self.threshold, "best accuracy": best}
@@ -132,19 +186,36 @@ class RunPage:
 
     def _images(self, record: Evaluations) -> Html:
         if isinstance(self.splits, str):
-            return section("Images", note(self.splits))
-        scores, test = record.final.array, self.splits.test
-        titles = examples.example_titles(record.images, scores)
+            return Html()
+        scores, chance = record.final.array, heatmaps_at_chance(record.final)
         sheets = examples.choose(record.images, scores, self.threshold)
-        shown = [examples.examples(self.detector, test, titles, sheet.places) for sheet in sheets]
+        whole = [self._examples(record, sheet.places) for sheet in sheets]
+        shown = [[examples.without(one, chance) for one in sheet] for sheet in whole]
         # One scale for all sheets, so that a colour means the same in each of them.
-        scales = heatmap_scales(example for sheet in shown for example in sheet)
+        scales = heatmap_scales(one for sheet in shown for one in sheet)
         parts: list[Html] = []
         for sheet, images in zip(sheets, shown, strict=True):
             chart = figures.sheet_chart(sheet.name, sheet.title, sheet.caption, images, scales)
             names = tables.images_table(record.images, scores, sheet.places, self.calibration)
             parts += [tag("h3", sheet.title), self._show(chart), details("These images", names)]
-        return section("Images", *parts)
+        return section("Images", *parts, *self._at_chance(whole[0], chance))
+
+    def _at_chance(self, images: list[Example], chance: Mapping[str, str]) -> list[Html]:
+        """Heatmaps that find nothing, folded away with the reason."""
+        parts = []
+        for kind, reason in chance.items():
+            name = HEATMAP_NAMES[kind]
+            shown = [examples.plain(one, kind) for one in images]
+            chart = figures.sheet_chart(
+                f"chance-{kind}",
+                f"{name}, at chance",
+                f"The most anomalous images. Do not read this heatmap: {reason}.",
+                shown,
+                heatmap_scales(shown),
+            )
+            title = f"Not shown above: {name}, which points nowhere in particular ({reason})"
+            parts.append(details(title, self._show(chart)))
+        return parts
 
     def _training(self) -> Html:
         history = self.run.history

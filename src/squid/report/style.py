@@ -26,7 +26,7 @@ PALETTE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 NORMAL_COLOUR, ANOMALOUS_COLOUR = BLUE, VERMILION
 DASHES = ("-", "--", ":", "-.")
 DPI = 160
-WIDTH = 8.8
+WIDTH = 11.2
 """Of the widest figures, in inches, as wide as a page of text."""
 
 _INK: dict[Theme, dict[str, str]] = {

@@ -12,10 +12,11 @@ from squid.evaluation.confounds import what_it_follows
 from squid.evaluation.digits import TRUSTED, DigitMeasures
 from squid.evaluation.localisation import PRIORS, Localisation, beats_priors
 from squid.evaluation.metrics import MEASURES, Estimate, GroupAuc, Metrics
+from squid.evaluation.percent import percent, percent_range, rate_percent
 from squid.evaluation.record import Evaluation, TestImages
 from squid.report.figures.images import HEATMAP_NAMES
 from squid.report.memories import MemoryReads, effective_slots
-from squid.report.page import Html, details, join, note, table, tag
+from squid.report.page import Html, details, join, note, side_by_side, table, tag
 from squid.run import SplitSize
 
 MEASURE_NAMES = dict(zip(MEASURES, (
@@ -32,22 +33,19 @@ _RESTORED = {
 
 
 def interval(estimate: Estimate) -> Html:
-    bounds = tag("small", f"[{estimate.low:.3f}, {estimate.high:.3f}]")
-    return join([f"{estimate.value:.3f} ", bounds])
+    """In percent, with the bounds in small print."""
+    bounds = tag("small", percent_range(estimate.low, estimate.high))
+    return join([f"{percent(estimate.value)} ", bounds])
 
 
 def signed(estimate: Estimate) -> Html:
-    """A difference."""
-    bounds = tag("small", f"[{estimate.low:+.3f}, {estimate.high:+.3f}]")
-    return join([f"{estimate.value:+.3f} ", bounds])
+    """A difference of shares, in percentage points."""
+    bounds = tag("small", f"{100 * estimate.low:+.1f} to {100 * estimate.high:+.1f}")
+    return join([f"{100 * estimate.value:+.1f} ", bounds])
 
 
 def chance(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def share(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.3f}"
 
 
 def metrics_table(by_threshold: Mapping[ThresholdKind, Metrics]) -> Html:
@@ -57,8 +55,9 @@ def metrics_table(by_threshold: Mapping[ThresholdKind, Metrics]) -> Html:
     return table(
         ("Measure", "Threshold from healthy images", "Threshold of best accuracy"),
         [(MEASURE_NAMES[name], *(interval(getattr(m, name)) for m in both)) for name in MEASURES],
-        caption=f"{metrics.normal} normal and {metrics.anomalous} anomalous test images; "
-        f"{metrics.level:.0%} intervals from {metrics.resamples} resamples of each class.",
+        caption=f"In percent, of {metrics.normal} normal and {metrics.anomalous} anomalous test "
+        f"images; {rate_percent(metrics.level)} intervals from {metrics.resamples} resamples of "
+        "each class.",
     )
 
 
@@ -71,7 +70,7 @@ def threshold_note(by_threshold: Mapping[ThresholdKind, Metrics], calibration: C
     weak = "" if enough else " They are too few to hold that rate."
     return note(
         f"Threshold from healthy images: {healthy.value:.4g}, measured on {calibration.heldout} "
-        f"{calibration.source} for a false-positive rate of {rate:.0%}; "
+        f"{calibration.source} for a false-positive rate of {rate_percent(rate)}; "
         f"no test image and no anomalous image was used.{weak} "
         f"Threshold of best accuracy: {best.value:.4g}, chosen on these very test images as in the "
         "paper, so all but AUC and average precision is optimistic."
@@ -107,7 +106,7 @@ def confounds_section(evaluation: Evaluation) -> Html:
     )
 
 
-_STRATA = "AUC among the test images of each stratum: there the covariate cannot help."
+_STRATA = "AUC in percent among the test images of each stratum: there the covariate cannot help."
 _CORRELATIONS = "Rank correlation of the score with scores that only see how an image was taken."
 
 
@@ -117,7 +116,8 @@ def findings_table(findings: Mapping[str, GroupAuc]) -> Html:
     return table(
         ("Finding", "Images", "AUC"),
         [(name, group.count, interval(group.auc)) for name, group in ordered],
-        caption="Images with each finding, perhaps among others, against all normal ones.",
+        caption="AUC in percent of the images with each finding, perhaps among others, against all "
+        "normal ones.",
     )
 
 
@@ -132,8 +132,9 @@ def localisation_table(found: Mapping[str, Localisation]) -> Html:
     return table(
         ("Heatmap", "Beats both priors", "Hits", "Pixel AUROC", "Pixel AP", "Dice"),
         rows,
-        caption=f"{first.images} anomalous images with boxes. Hits: the highest pixel lies in a "
-        "box. The priors, the centre and the mean box of the validation images, know no image.",
+        caption=f"In percent, of {first.images} anomalous images with boxes. Hits: the highest "
+        "pixel lies in a box. The priors, the centre and the mean box of the validation images, "
+        "know no image.",
     )
 
 
@@ -153,7 +154,7 @@ def splits_table(recorded: Mapping[str, SplitSize], splits: Splits | None) -> Ht
 
 
 def digit_tables(measures: Sequence[DigitMeasures]) -> Html:
-    return join([_kinds(measures), _localisation(measures), _restoration(measures)])
+    return side_by_side(_kinds(measures), join([_localisation(measures), _restoration(measures)]))
 
 
 def _under(noise: float) -> str:
@@ -166,8 +167,12 @@ def _kinds(measures: Sequence[DigitMeasures]) -> Html:
     header = ("Anomaly", "Images", *(_under(m.noise) for m in measures))
     return join(
         [
-            table(header, _aucs(together), caption="AUC of images with this anomaly."),
-            table(header, _aucs(alone), caption="AUC of images with this kind of anomaly only."),
+            table(header, _aucs(together), caption="AUC in percent of images with this anomaly."),
+            table(
+                header,
+                _aucs(alone),
+                caption="AUC in percent of images with this kind of anomaly only.",
+            ),
         ]
     )
 
@@ -183,10 +188,10 @@ def _localisation(measures: Sequence[DigitMeasures]) -> Html:
     return table(
         ("Heatmap", *(_under(m.noise) for m in measures)),
         [
-            (HEATMAP_NAMES[kind], *(share(m.localisation[kind]) for m in measures))
+            (HEATMAP_NAMES[kind], *(percent(m.localisation[kind]) for m in measures))
             for kind in measures[0].localisation
         ],
-        caption="Localisation: AUC of the mean heat of anomalous cells against all other cells.",
+        caption="Localisation: AUC (%) of the mean heat of anomalous cells against all others.",
     )
 
 
@@ -194,16 +199,18 @@ def _restoration(measures: Sequence[DigitMeasures]) -> Html:
     if any(m.restoration is None for m in measures):
         return Html()
     # The shares are only as good as the classifier that reads the cells.
-    reader = f"a classifier that is right on {measures[0].reader_accuracy:.1%} of clean cells"
+    reader = (
+        f"a classifier that is right on {percent(measures[0].reader_accuracy)} % of clean cells"
+    )
     made = table(
         ("Share of cells", *(_under(m.noise) for m in measures)),
         [
-            (text, *(share(getattr(m.restoration, name)) for m in measures))
+            (text, *(percent(getattr(m.restoration, name)) for m in measures))
             for name, text in _RESTORED.items()
         ],
-        caption=f"Restoration, read by {reader}.",
+        caption=f"Restoration in percent, read by {reader}.",
     )
-    warning = note(f"That is less than {TRUSTED:.0%}: do not rely on these shares.")
+    warning = note(f"That is less than {rate_percent(TRUSTED)}: do not rely on these shares.")
     return made if measures[0].trusted else join([made, warning])
 
 
@@ -229,11 +236,11 @@ def images_table(
 
 def memories_table(reads: Sequence[MemoryReads]) -> Html:
     rows = [
-        (m.name, *m.use.shape, f"{(m.use > 0).mean():.0%}", f"{effective_slots(m.use):.1f}")
+        (m.name, *m.use.shape, percent((m.use > 0).mean()), f"{effective_slots(m.use):.1f}")
         for m in reads
     ]
     return table(
-        ("Memory", "Regions", "Slots each", "Ever read", "Effective slots"),
+        ("Memory", "Regions", "Slots each", "Ever read (%)", "Effective slots"),
         rows,
         caption="Use of the slots over training images. Effective: so many equally read slots of a "
         "region would be as diverse (exponential of the entropy, a mean over regions).",

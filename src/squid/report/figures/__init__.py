@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from squid.evaluation.percent import percent
 from squid.evaluation.record import Evaluation, TestImages
 from squid.report import memories
 from squid.report.figures.curves import Curve, roc, score_histogram
@@ -14,10 +15,10 @@ Thresholds = Mapping[str, float]
 
 
 def roc_chart(evaluation: Evaluation, images: TestImages, thresholds: Thresholds) -> Chart:
-    curve = Curve(f"AUC {evaluation.auc:.3f}", evaluation.array, images.labels)
+    curve = Curve(f"AUC {percent(evaluation.auc)} %", evaluation.array, images.labels)
     return Chart(
         name="roc",
-        alt=f"ROC curve with an AUC of {evaluation.auc:.3f}",
+        alt=f"ROC curve with an AUC of {percent(evaluation.auc)} %",
         caption="ROC: each point of the line is a threshold. The nearer to the upper left corner, "
         "the better; the dotted line is guessing. Each mark is a threshold of this "
         "detector.",
@@ -41,6 +42,8 @@ def sheet_chart(
     caption: str,
     examples: Sequence[Example],
     scales: Mapping[str, tuple[float, float]],
+    *,
+    wide: bool = True,
 ) -> Chart:
     words = [caption]
     if scales:
@@ -52,7 +55,7 @@ def sheet_chart(
         alt=f"{title}: {len(examples)} test images with reconstructions and heatmaps",
         caption=" ".join(words),
         plot=partial(sheet, examples, scales=scales),
-        wide=True,
+        wide=wide,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 from sklearn.metrics import roc_curve
 
@@ -59,8 +60,10 @@ def roc(
         axes.plot(
             x, y, marker, color=ANOMALOUS_COLOUR, markersize=8, label=name, clip_on=False, zorder=3
         )
-    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="False alarms (1 - specificity)")
-    axes.set(ylabel="Found anomalies (sensitivity)", aspect="equal")
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="False alarms (1 - specificity), %")
+    axes.set(ylabel="Found anomalies (sensitivity), %", aspect="equal")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(PercentFormatter(1.0, symbol=None))
     where = {"loc": "center left", "bbox_to_anchor": (1.02, 0.5)} if beside else {}
     legend(axes, **{"loc": "lower right", **where})
     return figure
@@ -76,7 +79,7 @@ def score_histogram(
     scores: Array, labels: NDArray[np.int64], thresholds: Mapping[str, float]
 ) -> Figure:
     """Histograms of the scores of both classes, each as a share of its own class."""
-    figure = canvas(6.4, 3.6)
+    figure = canvas(5.6, 5.0)
     axes = figure.add_subplot()
     # Edges from both classes together, so that their bars are comparable.
     edges = np.histogram_bin_edges(scores, _BINS).tolist()
@@ -90,7 +93,8 @@ def score_histogram(
         axes.hist(values, edges, histtype="step", linewidth=1.4, **style)
     for (name, value), dash in zip(thresholds.items(), DASHES[1:], strict=False):
         axes.axvline(value, color=axes.xaxis.label.get_color(), linestyle=dash, label=name)
-    axes.set(xlabel="Score (higher = more anomalous)", ylabel="Share of the class")
+    axes.set(xlabel="Score (higher = more anomalous)", ylabel="Share of the class, %")
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=None))
     axes.grid(visible=False, axis="x")
     legend(axes, ncols=2, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2)
     return figure

@@ -24,8 +24,8 @@ HEATMAP_NAMES = {
 }
 """Names of the rows of a sheet, by kind of heatmap."""
 
-_PICTURE, _ABOVE, _ASIDE = 1.42, 0.6, 0.28  # inches: a picture with its gap, titles, row names
-_SMALL: dict[str, Any] = {"fontsize": 8, "linespacing": 1.3}
+_PICTURE, _ABOVE, _ASIDE = 1.8, 0.6, 0.28  # inches: a picture with its gap, titles, row names
+_SMALL: dict[str, Any] = {"fontsize": 8.5, "linespacing": 1.3}
 
 
 @dataclass(frozen=True)
