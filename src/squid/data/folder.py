@@ -46,6 +46,7 @@ from squid.errors import DataError
 
 SPLITS = {"train": "train", "valid": "validation", "val": "validation", "test": "test"}
 NORMAL_NAMES = ("normal", "normals", "good", "healthy")
+NO_LABEL = f"{LABELS} does not name them"
 ANOMALOUS_NAMES = ("abnormal", "anomalous", "anomaly", "bad", "ungood", "pneumonia")
 
 
@@ -61,6 +62,8 @@ class Entry(NamedTuple):
     """Its class folder; '' where it is in none."""
     facts: DicomFacts | None = None
     """What its header says; None where it is not DICOM."""
+    left_out: str = ""
+    """Why it is not taken; '' where it is."""
 
 
 class Folder(FileDataConfig):
@@ -126,33 +129,31 @@ class Folder(FileDataConfig):
     def _asked_for(
         self, given: dict[str, list[Entry]]
     ) -> tuple[dict[str, list[Entry]], tuple[str, ...]]:
-        """The files but for DICOM ones of other views and body parts, and warnings about DICOM
-        files."""
+        """The files but for those without a label and for DICOM ones that are no radiographs or of
+        other views and body parts, and warnings."""
         kept: dict[str, list[Entry]] = {}
         reasons: Counter[str] = Counter()
         warnings: list[str] = []
         if self.patient is None and one_patient([e.facts for es in given.values() for e in es]):
             warnings.append("All DICOM files name one patient: each study is taken for a patient.")
         for split, entries in given.items():
-            found = [(entry, not_asked_for(entry.facts, self.dicom)) for entry in entries]
+            found = [(e, e.left_out or not_asked_for(e.facts, self.dicom)) for e in entries]
             reasons.update(reason for _, reason in found if reason)
             kept[split] = [entry for entry, reason in found if not reason]
         warnings += [
-            f"{count} DICOM images were left out: {reason}."
-            for reason, count in reasons.most_common()
+            f"{count} files were left out: {reason}." for reason, count in reasons.most_common()
         ]
         return kept, tuple(warnings)
 
     def _labelled(self, root: Path) -> list[Entry]:
-        """The images that the table of labels has."""
+        """The images with what the table of labels says of them."""
         paths = find_images(root).images
         names = [path.relative_to(root).as_posix() for path in paths]
         facts = read_headers(paths)
         findings = read_labels(root, names, facts)
         return [
-            Entry(path, name, finding, facts=one)
+            Entry(path, name, finding or "", "", one, NO_LABEL if finding is None else "")
             for path, name, finding, one in zip(paths, names, findings, facts, strict=True)
-            if finding is not None
         ]
 
     def _classes(self, root: Path, folder: Path) -> list[Entry]:

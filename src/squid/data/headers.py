@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from squid.data.dicom import DicomFacts, read_facts
-from squid.data.dicom.header import gate
+from squid.data.dicom.header import gate, refusal
 from squid.data.reading import DicomReading
 from squid.data.tables import read_table
 from squid.data.walk import SUFFIXES, in_threads
@@ -29,8 +29,13 @@ def read_headers(paths: Sequence[Path]) -> Facts:
 
 
 def not_asked_for(facts: DicomFacts | None, reading: DicomReading) -> str:
-    """Why the recipe leaves a file out; '' where it takes it."""
-    return gate(facts, reading).removeprefix("not applicable: ") if facts else ""
+    """Why a file is left out of a dataset; '' where it is not. An archive's study holds reports and
+    raw images as well, and other views."""
+    if facts is None:
+        return ""
+    if reason := refusal(facts, reading):
+        return f"each {reason}".removesuffix(".")
+    return gate(facts, reading).removeprefix("not applicable: ")
 
 
 def patients_of(names: Sequence[str], facts: Facts) -> tuple[str, ...] | None:

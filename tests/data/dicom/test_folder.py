@@ -36,6 +36,7 @@ batch_size = 4
 [train]
 augment = false
 """
+REPORT = "1.2.840.10008.5.1.4.1.1.88.33"
 Make = Callable[..., bytes]
 Write = Callable[..., None]
 
@@ -111,6 +112,7 @@ def test_a_table_names_findings_by_study_by_image_or_by_path(write: Write, tmp_p
     splits = load(tmp_path)  # the twelfth study is in no row
     assert sizes(splits) == [(5, 0), (2, 0), (2, 2)]
     assert set(splits.test.findings or ()) == {"", "nodule", "effusion"}
+    assert "1 files were left out: labels.csv does not name them." in splits.warnings
 
 
 def test_a_table_with_one_image_twice_is_refused(write: Write, tmp_path: Path) -> None:
@@ -127,8 +129,21 @@ def test_other_views_are_left_out_and_counted(write: Write, tmp_path: Path) -> N
     write("P10", 10)
     splits = load(tmp_path, dicom={"views": ["PA"]})
     assert sizes(splits) == [(8, 0), (2, 0), (0, 0)]
-    assert "10 DICOM images were left out: the view is LL, not PA." in splits.warnings
-    assert "1 DICOM images were left out: the file names no view, not PA." in splits.warnings
+    assert "10 files were left out: the view is LL, not PA." in splits.warnings
+    assert "1 files were left out: the file names no view, not PA." in splits.warnings
+
+
+def test_reports_and_raw_images_of_a_study_are_left_out(write: Write, tmp_path: Path) -> None:
+    for study in range(10):
+        write(f"P{study}", study, 0, PresentationIntentType="FOR PRESENTATION")
+        write(f"P{study}", study, 1, PresentationIntentType="FOR PROCESSING")
+        write(f"P{study}", study, 2, sop_class=REPORT, Modality="SR")
+    splits = load(tmp_path)
+    assert sizes(splits) == [(8, 0), (2, 0), (0, 0)]
+    assert any(w.startswith("10 files were left out: each is for") for w in splits.warnings)
+    assert any("each is no radiograph (modality SR" in warning for warning in splits.warnings)
+    raw = load(tmp_path, dicom={"for_processing": "window"})
+    assert sizes(raw) == [(16, 0), (4, 0), (0, 0)]
 
 
 def test_the_recipe_reads_in_training_as_in_scoring(write: Write, tmp_path: Path) -> None:

@@ -154,6 +154,7 @@ def test_facts_hold_no_patient_but_a_key(make: Make, tmp_path: Path) -> None:
     assert "12345678" not in repr(facts)
     assert "Jane" not in repr(facts)
     assert facts == DicomFacts(
+        sop_class="1.2.840.10008.5.1.4.1.1.1.1",
         **{"study_uid": "1.2.840.1", "series_uid": "1.2.840.1.1", "sop_uid": "1.2.3"},
         **{"patient": facts.patient, "modality": "DX", "view": "PA", "body_part": "CHEST"},
         **{"manufacturer": "ACME", "age": "054Y", "sex": "F", "burned_in": "NO"},

@@ -11,10 +11,11 @@ from squid.data.dicom.header import (
     MANUFACTURER,
     DicomFacts,
     aspect_note,
-    check_kind,
     facts_of,
     gate,
+    kind_steps,
     layout_of,
+    refusal,
 )
 from squid.data.dicom.pixels import read_pixels, syntax_of
 from squid.data.dicom.render import render
@@ -29,12 +30,15 @@ __all__ = ["MANUFACTURER", "DicomFacts", "check_header", "is_dicom", "read_dicom
 def read_dicom(data: bytes, reading: DicomReading) -> Gray:
     """The image of a CR, DX, MG or secondary capture file; messages begin with a verb."""
     file = read_file(data)
-    kind = check_kind(file, reading)
+    facts = facts_of(file)
+    if reason := refusal(facts, reading):
+        raise DataError(reason)
     layout = layout_of(file.dataset)
     stored = read_pixels(file, layout)
     shades, steps = render(stored, layout, file.dataset, reading)
-    steps = (f"DICOM, {syntax_of(file).name}", *kind, *steps, *aspect_note(file.dataset))
-    return Gray(shades, steps, not_applicable=gate(facts_of(file.dataset), reading))
+    first = (f"DICOM, {syntax_of(file).name}", *kind_steps(facts, file.dataset))
+    steps = (*first, *steps, *aspect_note(file.dataset))
+    return Gray(shades, steps, not_applicable=gate(facts, reading))
 
 
 def check_header(data: bytes) -> None:
@@ -57,7 +61,7 @@ def read_facts(path: Path) -> DicomFacts | None:
                 head = file.read(PREAMBLE)
                 if not is_dicom(head):
                     return None
-                return facts_of(read_file(head + file.read(size)).dataset)
+                return facts_of(read_file(head + file.read(size)))
         except (OSError, ValueError):  # a ValueError: the name holds a NUL
             return None
         except DataError:

@@ -41,12 +41,16 @@ SALT = secrets.token_bytes(16)
 class DicomFacts:
     """What is kept of a file's header for worklists, audits and splits; nothing else is."""
 
+    sop_class: str = ""
+    """What kind of object the file is."""
     study_uid: str = ""
     series_uid: str = ""
     sop_uid: str = ""
     patient: str = ""
     """Key of the patient, made of the PatientID: equal for the same one within a process only."""
     modality: str = ""
+    intent: str = ""
+    """FOR PRESENTATION or FOR PROCESSING."""
     view: str = ""
     body_part: str = ""
     manufacturer: str = ""
@@ -90,15 +94,18 @@ class Layout:
         return value - (value >> (self.stored - 1) << self.stored) if self.signed else value
 
 
-def facts_of(dataset: Elements) -> DicomFacts:
+def facts_of(file: File) -> DicomFacts:
     """The facts of one file."""
+    dataset = file.dataset
     patient = dataset.raw(Tag.PatientID)
     return DicomFacts(
+        sop_class=dataset.text(Tag.SOPClassUID) or file.meta.text(Tag.MediaStorageSOPClassUID),
         study_uid=dataset.text(Tag.StudyInstanceUID),
         series_uid=dataset.text(Tag.SeriesInstanceUID),
         sop_uid=dataset.text(Tag.SOPInstanceUID),
         patient=hmac.digest(SALT, patient, "sha256").hex()[:16] if patient else "",
         modality=_code(dataset, Tag.Modality),
+        intent=_code(dataset, Tag.PresentationIntentType),
         view=_code(dataset, Tag.ViewPosition),
         body_part=_code(dataset, Tag.BodyPartExamined),
         manufacturer=dataset.text(Tag.Manufacturer),
@@ -109,27 +116,25 @@ def facts_of(dataset: Elements) -> DicomFacts:
     )
 
 
-def check_kind(file: File, reading: DicomReading) -> tuple[str, ...]:
-    """What to note about the kind of an image; refuses what is no radiograph."""
-    dataset = file.dataset
-    # An export of a study holds the captures that were sent to it.
-    if dataset.text(Tag.Manufacturer) == MANUFACTURER:
-        raise DataError("is a result of SQUID and no radiograph; leave it out.")
-    kind = dataset.text(Tag.SOPClassUID) or file.meta.text(Tag.MediaStorageSOPClassUID)
-    if kind not in RADIOGRAPHS:
-        what = _code(dataset, Tag.Modality) or "unknown"
-        raise DataError(
-            f"is no radiograph (modality {what}, SOP class '{kind[:64]}'); give CR, DX, MG or "
-            f"secondary captures."
+def refusal(facts: DicomFacts, reading: DicomReading) -> str:
+    """Why a kind of object is not read, as a sentence without its subject; '' where it is."""
+    if facts.sop_class not in RADIOGRAPHS:
+        return (
+            f"is no radiograph (modality {facts.modality[:16] or 'unknown'}, SOP class "
+            f"'{facts.sop_class[:64]}'); give CR, DX, MG or secondary captures."
         )
-    steps = [RADIOGRAPHS[kind]] if RADIOGRAPHS[kind] else []
-    raw = _code(dataset, Tag.PresentationIntentType) == "FOR PROCESSING"
-    if kind in FOR_PROCESSING or raw:
-        if reading.for_processing == "refuse":
-            raise DataError(
-                "is for processing, not for presentation: its gray values are the detector's; give "
-                "the image for presentation, or set data.dicom.for_processing = 'window'."
-            )
+    if _is_raw(facts) and reading.for_processing == "refuse":
+        return (
+            "is for processing, not for presentation: its gray values are the detector's; give "
+            "the image for presentation, or set data.dicom.for_processing = 'window'."
+        )
+    return ""
+
+
+def kind_steps(facts: DicomFacts, dataset: Elements) -> tuple[str, ...]:
+    """What to note about the kind of an image."""
+    steps = [RADIOGRAPHS[facts.sop_class]] if RADIOGRAPHS[facts.sop_class] else []
+    if _is_raw(facts):
         steps.append("for processing: the detector's gray values")
     derived = [
         text for text in dataset.texts(Tag.ImageType)[:2] if text in ("DERIVED", "SECONDARY")
@@ -139,8 +144,13 @@ def check_kind(file: File, reading: DicomReading) -> tuple[str, ...]:
     return tuple(steps)
 
 
+def _is_raw(facts: DicomFacts) -> bool:
+    """Whether an image is as the detector measured it."""
+    return facts.sop_class in FOR_PROCESSING or facts.intent == "FOR PROCESSING"
+
+
 def gate(facts: DicomFacts, reading: DicomReading) -> str:
-    """Why an image is none of those that the recipe takes; '' where it is one."""
+    """Why an image is none of those that the recipe asks for; '' where it is one."""
     asked = (
         ("view", facts.view, reading.views),
         ("body part", facts.body_part, reading.body_parts),
