@@ -95,8 +95,8 @@ def _read_stops(path: Path) -> TestScores:
 
 
 def read_row(paths: Sequence[Path]) -> list[TestScores]:
-    """The scores of one benchmark row, a training each, in the order of the files."""
-    found = [read_scores(path) for path in paths]
+    """The scores of one benchmark row, a training each, in the order of their seeds."""
+    found = sorted((read_scores(path) for path in paths), key=lambda one: one.seed)
     if len({(one.section, one.row, one.fingerprint) for one in found}) > 1:
         raise DataError("The results are of different rows or splits; give those of one row.")
     return found
@@ -170,7 +170,10 @@ def study_ensembles(paths: Sequence[Path], folders: int) -> Study:
     lines = []
     for name, one in measured.items():
         spreads = [f"{measure} {Spread(**s):.1f}" for measure, s in one["ensembles"].items()]
-        lines.append(f"{name}: {', '.join(spreads)}; all {one['all']['auc']:.1f}")
+        lines.append(
+            f"{name}: {', '.join(spreads)}; all {one['all']['auc']:.1f}; every one of "
+            f"{one['every']['count']} possible: AUC {one['every']['auc']:.1f}"
+        )
     content: dict[str, Any] = {
         "commits": [one.commit for one in found],
         "seeds": [one.seed for one in found],
@@ -193,12 +196,21 @@ def measure_ensembles(scores: Array, labels: Labels, folders: int) -> dict[str, 
         "ensembles": {name: asdict(spread) for name, spread in spreads.items()},
         "auc of each": [one["auc"] for one in each],
         "all": _measures(scores.mean(0), labels),
+        "every": every_ensemble(scores, labels, folders),
     }
 
 
+def every_ensemble(scores: Array, labels: Labels, folders: int) -> dict[str, float]:
+    """The mean AUC in percent of all that can be put together, which depends on no order; they
+    share trainings, so they have no spread of their own."""
+    chosen = list(combinations(range(len(scores)), folders))
+    aucs = [100 * auc(scores[list(one)].mean(0), labels) for one in chosen]
+    return {"auc": fmean(aucs), "count": len(aucs)}
+
+
 def ensembles(scores: Array, folders: int) -> Array:
-    """Mean scores of so many trainings at a time: no two ensembles share a training, and what is
-    left over at the end is left out."""
+    """Mean scores of so many trainings at a time, neighbours by seed: no two ensembles share a
+    training, and what is left over at the end is left out."""
     whole = len(scores) // folders * folders
     groups = scores[:whole].reshape(-1, folders, scores.shape[1])  # (ensembles, folders, n)
     return np.asarray(groups.mean(1))

@@ -22,6 +22,7 @@ MADE = {
     "comparison": "docs/reference/comparison.md",
     "methods": "docs/reference/methods.md",
     "readme": "README.md",
+    "results": "docs/results.md",
 }
 
 
@@ -30,6 +31,69 @@ def test_made_pages_are_up_to_date(name: str) -> None:
     made = runpy.run_path(str(ROOT / "docs/reference/generate.py"))
     committed = (ROOT / MADE[name]).read_text(encoding="utf-8")
     assert committed == made[f"{name}_page"](), "run: python docs/reference/generate.py"
+
+
+CITED = {
+    "91.1": "SimSID, linked",
+    "92.1": "AnatPaste, linked",
+    "0.5 ± 0.1": "another setting; log",
+    "0.98": "agreement of stops; log",
+    "0.9": "an estimate, called so",
+    "90.9 ± 0.6": "rates that fall to zero; log",
+}
+"""Numbers of the results' text that no file in benchmarks/results has, and where they are from."""
+
+
+def test_no_number_of_the_results_is_typed_by_hand() -> None:
+    """Numbers come from files by name; what is left over is cited."""
+    text = (ROOT / "docs/results.template").read_text(encoding="utf-8")
+    for taken in (r"```.*?```", r"\{\{.*?\}\}", r"\]\([^)]*\)"):
+        text = re.sub(taken, "", text, flags=re.DOTALL)
+    assert set(re.findall(r"\d+\.\d+(?: ± \d+\.\d+)?", text)) == set(CITED)
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, str]:
+    made = runpy.run_path(str(ROOT / "docs/reference/measured.py"))
+    return dict(made["numbers"]())
+
+
+@pytest.mark.parametrize(
+    ("page", "sentence"),
+    [
+        ("README.md", "(test AUC {digits demo auc})"),
+        (
+            "docs/explanation/scores-and-thresholds.md",
+            "AUC on ZhangLab would change by {stops 1} points (n = 5); that of one member alone by "
+            "up to {stops member to}.",
+        ),
+        (
+            "docs/explanation/scores-and-thresholds.md",
+            "has an AUC of {zhanglab trivial minus sharpness auc}.",
+        ),
+        (
+            "docs/explanation/scores-and-thresholds.md",
+            "the same trivial score has an AUC of {nih trivial minus sharpness auc}.",
+        ),
+    ],
+)
+def test_numbers_in_other_pages_are_those_of_the_files(
+    page: str, sentence: str, measured: dict[str, str]
+) -> None:
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    assert re.sub(r"\{(.+?)\}", lambda found: measured[found[1]], sentence) in text
+
+
+def test_rounded_numbers_in_other_pages_are_those_of_the_files(measured: dict[str, str]) -> None:
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    sharpness = float(measured["zhanglab trivial minus sharpness auc"])
+    assert f"has an AUC of {sharpness:.0f};" in readme
+    scores = (ROOT / "docs/explanation/scores-and-thresholds.md").read_text(encoding="utf-8")
+    ranges = [float(measured[f"zhanglab {row} best_epoch late range"].partition(" ")[0])
+              for row in ("reference", "ours")]  # fmt: skip
+    assert "varies by {:.0f} points in the authors' setting and by {:.0f} in ours".format(
+        *ranges
+    ) in " ".join(scores.split())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -1,7 +1,9 @@
-"""Writes cli.md and recipe.md from the code; comparison.md, the README's tables and the timings of
-`squid benchmark --list` from the results in benchmarks/: `python docs/reference/generate.py`."""
+"""Writes cli.md and recipe.md from the code; comparison.md, results.md, the README's tables and the
+timings of `squid benchmark --list` from the files in benchmarks/results:
+`python docs/reference/generate.py`."""
 
 import inspect
+import runpy
 import types
 import typing
 from collections.abc import Callable, Iterator
@@ -110,6 +112,15 @@ def _verbs() -> Iterator[tuple[str, Callable[..., None]]]:
 def comparison_page() -> str:
     """Every row on every dataset, as `squid benchmark --table` prints it."""
     return f"{MADE}\n\n{_comparison().markdown()}"
+
+
+def results_page() -> str:
+    """docs/results.template with the numbers that it names."""
+    measured = runpy.run_path(str(HERE / "measured.py"))
+    template = (HERE.parent / "results.template").read_text(encoding="utf-8")
+    title, _, rest = str(measured["filled"](template)).partition("\n")
+    made = "<!-- Made by docs/reference/generate.py from results.template; do not edit. -->"
+    return f"{title}\n\n{made}\n{rest}"
 
 
 def readme_page() -> str:
@@ -263,4 +274,5 @@ if __name__ == "__main__":
     (ROOT / "src/squid/benchmark/timings.toml").write_text(
         timings(read_results([JOBS])[0]), encoding="utf-8"
     )
+    (HERE.parent / "results.md").write_text(results_page(), encoding="utf-8")
     README.write_text(readme_page(), encoding="utf-8")

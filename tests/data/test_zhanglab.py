@@ -7,7 +7,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from squid.data.image_set import ANOMALOUS, Splits
+from squid.data.image_set import ANOMALOUS, ImageSet, Splits
 from squid.data.zhanglab import ZhangLab, patient_of
 from squid.errors import DataError
 
@@ -33,6 +33,20 @@ def test_no_patient_is_in_two_splits_and_the_official_overlap_is_reported(splits
     assert not train & test
     assert not validation & test
     assert any("96 patients" in warning and "167" in warning for warning in splits.warnings)
+
+
+def test_how_many_images_would_be_shared_if_a_number_alone_named_a_child(splits: Splits) -> None:
+    """docs/results.md says so: nothing tells whether IM-n and NORMAL2-IM-n are one child."""
+
+    def children(images: ImageSet) -> list[str]:
+        return [patient.removeprefix("NORMAL2-") for patient in images.normals.patients or ()]
+
+    train, validation, test = (children(images) for _, images in splits.items())
+    shared = [
+        sum(child in set(others) for child in some)
+        for some, others in ((train, test), (train, validation), (test, validation))
+    ]
+    assert shared == [87, 34, 7]
 
 
 def test_contamination_takes_pneumonia_of_other_patients(shared: Callable[..., Path]) -> None:
