@@ -30,6 +30,7 @@ VERBS = {
     "report": "HTML",
     "score": "Score images",
     "train": "Train a recipe",
+    "watch": "comes into a folder",
 }
 
 

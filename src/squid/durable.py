@@ -34,6 +34,13 @@ def replacing(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+def move(source: Path, target: Path) -> None:
+    """Rename a file; it is at one of the two places, also after a power cut."""
+    os.rename(source, target)
+    _flush(target.parent)
+    _flush(source.parent)
+
+
 def write_text(path: Path, text: str) -> None:
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")

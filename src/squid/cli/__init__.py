@@ -19,6 +19,7 @@ from squid.cli.printing import console, errors, escaped
 from squid.cli.scoring import calibrate, score
 from squid.cli.training import convert, train
 from squid.cli.using import evaluate, explain, report
+from squid.cli.watching import watch
 from squid.errors import SquidError
 from squid.version import __version__
 
@@ -32,7 +33,7 @@ app = typer.Typer(
     "Research use only; not a medical device.",
 )
 USING = (evaluate, compare, score, explain, report)
-for verb in (train, *USING, convert, calibrate, benchmark, doctor):
+for verb in (train, *USING, convert, calibrate, benchmark, watch, doctor):
     app.command(cls=Verb)(verb)
 app.add_typer(data.app, name="data")
 

@@ -44,7 +44,7 @@ def _write_csv(results: Results, file: TextIO, steps: bool) -> None:
     writer.writerow([*COLUMNS, *(["steps"] if steps else [])])
     flagging = results.flagging
     # In each row, so that a file, or a part of it, says what its flags mean.
-    context = (_number(flagging.threshold), flagging.rate, results.about.digest)
+    context = (finite(flagging.threshold), flagging.rate, results.about.digest)
     for prediction in results.predictions():
         row = [
             file_cell(prediction.source),
@@ -63,12 +63,12 @@ def _write_csv(results: Results, file: TextIO, steps: bool) -> None:
 
 
 def _write_json(results: Results, file: TextIO, steps: bool) -> None:
-    flagging = asdict(results.flagging) | {"threshold": _number(results.flagging.threshold)}
+    flagging = asdict(results.flagging) | {"threshold": finite(results.flagging.threshold)}
     head = {**asdict(results.about), **flagging, "counts": asdict(results.counts)}
     file.write("{\n")
     for key, value in head.items():
         file.write(f"  {json.dumps(key)}: {json.dumps(value)},\n")
-    images = (_record(one, steps) for one in results.predictions())
+    images = (record(one, steps) for one in results.predictions())
     _write_list(file, "images", images, ",")
     _write_list(file, "skipped", _named(results.skipped()), ",")
     _write_list(file, "left_out", _named(iter(results.left_out)), "")
@@ -83,7 +83,8 @@ def _write_list(file: TextIO, key: str, rows: Iterator[dict[str, Any]], end: str
     file.write(f"\n  ]{end}\n")
 
 
-def _record(prediction: Prediction, steps: bool) -> dict[str, Any]:
+def record(prediction: Prediction, steps: bool) -> dict[str, Any]:
+    """One image for JSON."""
     record = {
         "image": portable(prediction.source),
         "score": prediction.score,
@@ -112,7 +113,7 @@ def _not_opened(results: Results) -> Iterator[tuple[Status, str, str]]:
         yield "left out", source, reason
 
 
-def _number(threshold: float | None) -> float | None:
+def finite(threshold: float | None) -> float | None:
     """A threshold that flags nothing is infinite, which JSON cannot hold."""
     return threshold if threshold is not None and math.isfinite(threshold) else None
 

@@ -1,0 +1,107 @@
+"""The verb that scores what comes into a folder."""
+
+import signal
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from squid.cli.options import DeviceOption, RunFolder
+from squid.cli.printing import console, errors, escaped, note, print_line
+from squid.cli.scoring import SKIPPED, Calibrated
+from squid.errors import ConfigError
+
+if TYPE_CHECKING:
+    from squid.node.watch import Outcome
+
+
+def _seconds(text: str) -> float:
+    """`5` or `5s`."""
+    try:
+        seconds = float(text.removesuffix("s"))
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 3600:
+        raise ConfigError(f"--settle {text} is no time; give seconds, such as 5s.")
+    return seconds
+
+
+def watch(
+    run: RunFolder,
+    folder: Annotated[Path, typer.Argument(metavar="IN", help="The folder that files come into.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="A JSON result for each file.")],
+    still: Annotated[
+        str,
+        typer.Option(
+            "--settle", metavar="SECONDS", help="How long a file must be unchanged to be taken."
+        ),
+    ] = "5s",
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Score what is there, then end (exit code 3: some failed)."),
+    ] = False,
+    dicom: Annotated[
+        bool,
+        typer.Option("--dicom", help="Also write DICOM results of DICOM files, to OUT/dicom."),
+    ] = False,
+    calibration: Calibrated = None,
+    rate: Annotated[
+        float | None, typer.Option(metavar="RATE", help="Flag at this false-positive rate.")
+    ] = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Score each file that comes into a folder, once, and move it to `done` or `failed`.
+
+    Beside a failed file is a text with the reason. After a kill the same command goes on; SIGTERM
+    and Ctrl-C end it once the images at hand are scored.
+
+    Example: `squid watch runs/demo incoming --out results`
+    """
+    from squid.detector import Detector
+    from squid.node.watch import Watch
+    from squid.outputs.results import describe, flag_by_rate
+
+    seconds = _seconds(still)
+    detector = Detector.load(run, device=device, calibration=calibration)
+    failed = 0
+
+    def report(outcome: "Outcome") -> None:
+        nonlocal failed
+        failed += outcome.prediction is None
+        print_line(console, _line(outcome))
+
+    watched = Watch(
+        detector,
+        flag_by_rate(detector, rate),
+        describe(run, detector, calibration),
+        folder,
+        out,
+        still=seconds,
+        dicom=dicom,
+        report=report,
+    )
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if not once:
+        print_line(errors, f"Watching {escaped(folder)}; Ctrl-C ends it.")
+    left = watched.run(stop, once=once)
+    if once and left:
+        note(errors, f"{left} files were still changing; they were left.")
+    if once and failed:
+        raise typer.Exit(SKIPPED)
+
+
+def _line(outcome: "Outcome") -> str:
+    """What became of a file: its name last, so that no name is cut."""
+    from squid.calibration import one_in
+
+    name, found = escaped(outcome.name), outcome.prediction
+    if found is None:
+        return f"[yellow]failed[/]  {name}: {escaped(outcome.reason)}"
+    if found.score is None:
+        return f"no score  {name}: {escaped(found.not_applicable)}"
+    rarity = "" if found.p_value is None else f"{one_in(found.p_value)}, "
+    flagged = {True: "[bold red]flagged[/]", False: "not flagged", None: "no threshold"}
+    return f"{flagged[found.flagged]}, {rarity}score {found.score:.5g}  {name}"

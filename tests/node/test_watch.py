@@ -1,0 +1,301 @@
+"""`squid watch`: every file is scored once, whatever ends the program in between."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from squid import durable
+from squid.detector import Detector
+from squid.durable import locked
+from squid.errors import BusyError, ConfigError, RunError
+from squid.node import watch as watch_module
+from squid.node.inbox import Inbox
+from squid.node.watch import Watch
+from squid.outputs.results import describe, flag_by_rate
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+
+
+def image(path: Path, seed: int) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 255, (24, 24)).astype(np.uint8)
+    PIL.Image.fromarray(pixels).save(path, format="PNG")
+    return path
+
+
+@pytest.fixture(scope="module")
+def detector(tiny_run: Path) -> Detector:
+    return Detector.load(tiny_run, device="cpu", backend="torch")
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    (tmp_path / "in").mkdir()
+    return tmp_path / "in", tmp_path / "out"
+
+
+@pytest.fixture
+def watched(detector, tiny_run, folders):
+    """watched(): a watch of those folders that takes files at once; its outcomes in a list."""
+
+    def watched(**options):
+        outcomes = []
+        about = describe(tiny_run, detector, None)
+        flagging = flag_by_rate(detector)
+        watch = Watch(
+            detector, flagging, about, *folders, still=0.0, report=outcomes.append, **options
+        )
+        return watch, outcomes
+
+    return watched
+
+
+def results(out: Path) -> dict[str, dict]:
+    return {
+        str(path.relative_to(out)): json.loads(path.read_text()) for path in out.rglob("*.json")
+    }
+
+
+def places(inbox: Path) -> Counter:
+    """How often each input is anywhere in the folder."""
+    files = (path for path in inbox.rglob("*") if path.is_file() and path.name != "lock")
+    return Counter(path.name for path in files if not path.name.endswith((".reason.txt", ".part")))
+
+
+def test_a_result_says_what_it_is_of(watched, folders, detector):
+    inbox, out = folders
+    path = image(inbox / "study/a.png", 0)
+    content = path.read_bytes()
+    expected = detector.predict(path)[0]
+    watch, outcomes = watched()
+    assert watch.run(Event(), once=True) == 0
+    assert [(one.name, one.reason) for one in outcomes] == [("study/a.png", "")]
+    (name, result), *rest = results(out).items()
+    assert (name, rest) == ("study/a.png.json", [])
+    assert result["score"] == expected.score
+    assert result["p_value"] == expected.p_value
+    assert result["flagged"] == expected.flagged
+    assert (result["image"], result["model"]) == ("study/a.png", detector.digest)
+    assert (inbox / "done/study/a.png").read_bytes() == content
+
+
+def test_what_cannot_be_read_fails_and_what_has_no_score_is_done(watched, folders):
+    inbox, out = folders
+    (inbox / "broken.png").write_bytes(b"no image")
+    (inbox / "link.png").symlink_to("/etc/hostname")
+    PIL.Image.new("L", (20, 20), 3).save(inbox / "flat.png")
+    watched()[0].run(Event(), once=True)
+    reason = (inbox / "failed/broken.png.reason.txt").read_text()
+    assert reason.startswith("broken.png is not a readable image")
+    assert "link or a device" in (inbox / "failed/link.png.reason.txt").read_text()
+    assert list(results(out)) == ["flat.png.json"]
+    assert results(out)["flat.png.json"]["status"] == "not applicable"
+    assert (inbox / "done/flat.png").is_file()
+
+
+def test_a_name_that_comes_again_has_a_result_of_its_own(watched, folders):
+    inbox, out = folders
+    watch, _ = watched()
+    for seed in (0, 1, 0):
+        image(inbox / "a.png", seed)
+        watch.run(Event(), once=True)
+    found = results(out)
+    assert len(found) == 2
+    assert len({one["sha256"] for one in found.values()}) == 2
+    assert {one["image"] for one in found.values()} == {"a.png"}
+
+
+@pytest.mark.parametrize("name", [os.fsdecode(b"\xff.png"), "new\nline.png", "l" * 250 + ".png"])
+def test_odd_names_have_results(watched, folders, name):
+    inbox, out = folders
+    image(inbox / name, 0)
+    watched()[0].run(Event(), once=True)
+    assert len(results(out)) == 1
+    assert (inbox / "done" / name).is_file()
+
+
+class Killed(BaseException):
+    """The end of the program, in the middle of it."""
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
+def test_a_kill_at_any_change_of_the_disk_loses_and_doubles_nothing(
+    watched, folders, monkeypatch, after
+):
+    inbox, out = folders
+    for round_ in range(20):
+        before = set(results(out))
+        image(inbox / f"{round_}/a.png", round_)
+        (inbox / f"{round_}/broken.png").write_bytes(bytes([round_]))
+        calls = 0
+
+        def killing(change, round_=round_):
+            def changed(*paths):
+                nonlocal calls
+                calls += 1
+                if calls == round_ + 1 and not after:
+                    raise Killed
+                change(*paths)
+                if calls == round_ + 1:
+                    raise Killed
+
+            return changed
+
+        with monkeypatch.context() as patched:
+            patched.setattr(durable.os, "rename", killing(os.rename))
+            patched.setattr(durable.os, "replace", killing(os.replace))
+            try:
+                watched()[0].run(Event(), once=True)
+            except Killed:
+                killed = True
+            else:
+                killed = False
+        # Each file is in one place, at the moment of the kill and when the next watch has ended.
+        assert places(inbox) == {"a.png": round_ + 1, "broken.png": round_ + 1}
+        watched()[0].run(Event(), once=True)
+        assert set(results(out)) - before == {f"{round_}/a.png.json"}
+        assert (inbox / f"done/{round_}/a.png").is_file()
+        assert (inbox / f"failed/{round_}/broken.png.reason.txt").is_file()
+        if not killed:
+            break
+    else:
+        pytest.fail("no round was without a kill")
+    assert round_ >= 6  # two files taken, two results or reasons written, two files moved
+
+
+def test_a_full_disk_stops_in_a_sentence_and_loses_nothing(watched, folders, monkeypatch):
+    inbox, out = folders
+    image(inbox / "a.png", 0)
+
+    def full(path, text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(watch_module, "write_text", full)
+        with pytest.raises(RunError, match="no space left for results"):
+            watched()[0].run(Event(), once=True)
+    assert (results(out), places(inbox)) == ({}, {"a.png": 1})
+    watched()[0].run(Event(), once=True)
+    assert list(results(out)) == ["a.png.json"]
+
+
+def test_a_folder_has_one_watch(watched, folders):
+    watch, _ = watched()
+    with locked(Inbox(folders[0], 0).lock, "it"), pytest.raises(BusyError):
+        watch.run(Event(), once=True)
+
+
+def test_a_watch_that_is_told_to_stop_takes_nothing_more(watched, folders):
+    inbox, out = folders
+    image(inbox / "a.png", 0)
+    stop = Event()
+    stop.set()
+    watched()[0].run(stop)
+    assert (results(out), (inbox / "a.png").is_file()) == ({}, True)
+
+
+def test_results_among_the_inputs_are_refused(detector, tiny_run, folders):
+    about = describe(tiny_run, detector, None)
+    with pytest.raises(ConfigError, match="results would be scored"):
+        Watch(detector, flag_by_rate(detector), about, folders[0], folders[0] / "out")
+
+
+def test_dicom_files_have_dicom_results(watched, folders, tmp_path):
+    pydicom = pytest.importorskip("pydicom")
+    examples = pytest.importorskip("pydicom.data")
+    pytest.importorskip("highdicom")
+    inbox, out = folders
+    dataset = pydicom.dcmread(examples.get_testdata_file("CT_small.dcm"))
+    dataset.file_meta.MediaStorageSOPClassUID = dataset.SOPClassUID = "1.2.840.10008.5.1.4.1.1.1"
+    dataset.Modality = "CR"
+    dataset.save_as(inbox / "a.dcm")
+    image(inbox / "b.png", 0)
+    watched(dicom=True)[0].run(Event(), once=True)
+    assert results(out)["a.dcm.json"]["dicom"] == "written"
+    assert "not a DICOM file" in results(out)["b.png.json"]["dicom"]
+    kinds = {pydicom.dcmread(path).Modality for path in (out / "dicom").iterdir()}
+    assert "SR" in kinds
+    assert len(list((out / "dicom").iterdir())) == 2
+
+
+# The command
+
+
+def started(run: Path, folders: tuple[Path, Path], *words: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "squid", "watch", run, folders[0], "--out", folders[1]]
+    return subprocess.Popen(
+        [*map(str, command), "--device", "cpu", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "200"},
+    )
+
+
+def wait(condition) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_all_results_are_there_once_after_a_real_kill(tiny_run, folders):
+    inbox, out = folders
+    for number in range(120):
+        image(inbox / f"{number // 40}/{number}.png", number)
+    first = started(tiny_run, folders, "--settle", "0s")
+    wait(lambda: len(list(out.rglob("*.json"))) >= 20 or first.poll() is not None)
+    first.kill()
+    first.communicate()
+    assert first.returncode == -signal.SIGKILL
+    assert 20 <= len(list(out.rglob("*.json"))) < 120
+    assert sum(places(inbox).values()) == 120
+    second = started(tiny_run, folders, "--settle", "0s", "--once")
+    _, errors = second.communicate(timeout=120)
+    assert (second.returncode, errors) == (0, "")
+    found = results(out)
+    assert len(found) == len({one["sha256"] for one in found.values()}) == 120
+    assert len(list((inbox / "done").rglob("*.png"))) == 120
+    assert list((inbox / ".squid/work").iterdir()) == []
+
+
+def test_sigterm_ends_a_watch_cleanly(tiny_run, folders):
+    inbox, out = folders
+    process = started(tiny_run, folders, "--settle", "0.2s")
+    wait(lambda: (inbox / ".squid/lock").exists() or process.poll() is not None)
+    image(inbox / "a.png", 0)
+    wait(lambda: (inbox / "done/a.png").exists() or process.poll() is not None)
+    process.send_signal(signal.SIGTERM)
+    printed, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "a.png" in printed
+    assert not (inbox / ".squid/lock").exists()
+    assert list(results(out)) == ["a.png.json"]
+
+
+def test_the_command_once_says_what_failed(squid, tiny_run, folders):
+    inbox, out = folders
+    image(inbox / "a.png", 0)
+    (inbox / "b.png").write_bytes(b"no image")
+    words = ("watch", tiny_run, inbox, "--out", out, "--once", "--settle", "0", "--device", "cpu")
+    code, printed, _ = squid(*words)
+    assert code == 3
+    assert "failed  b.png: b.png is not a readable image" in printed
+    assert "score" in printed
+
+
+@pytest.mark.parametrize("seconds", ["soon", "-1", "nan", "9999s"])
+def test_a_time_that_is_none_is_refused(squid, tiny_run, folders, seconds):
+    code, _, err = squid("watch", tiny_run, folders[0], "--out", folders[1], "--settle", seconds)
+    assert (code, "give seconds, such as 5s" in err) == (2, True)
