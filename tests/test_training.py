@@ -6,6 +6,7 @@ import torch
 from safetensors.torch import load_file
 
 from squid import Detector, fit, train_run
+from squid.calibration import CalibrationNote
 from squid.errors import DataError, DivergedError, RunError
 from squid.methods.squid import Squid
 from squid.recipe import read_recipe
@@ -174,7 +175,9 @@ def test_several_seeds_are_several_runs(recipe, tmp_path, engine):
 
 def test_own_images_are_enough(recipe, tmp_path):
     images = recipe.data.load(48).train.pixels[:, 0].numpy()
-    detector = fit(images, recipe=recipe, out=tmp_path / "run", device="cpu")
+    with pytest.warns(CalibrationNote, match="2 held-out healthy images cannot support"):
+        detector = fit(images, recipe=recipe, out=tmp_path / "run", device="cpu")
     assert detector.calibration.heldout == 2
+    assert "it takes 9" in (tmp_path / "run/model-card.md").read_text()
     scores = detector.score(images[:3])
     np.testing.assert_allclose(Detector.load(tmp_path / "run").score(images[:3]), scores, rtol=1e-5)

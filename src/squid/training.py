@@ -1,5 +1,6 @@
 """From a recipe to a run folder: train it, calibrate it, write down what a user must know."""
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from squid.calibration import UNCALIBRATED, calibrate
+from squid.calibration import UNCALIBRATED, CalibrationNote, calibrate
 from squid.calibration.facts import image_facts
 from squid.config import Device
 from squid.data.folder import Folder
@@ -195,6 +196,8 @@ def calibrated_detector(
         facts=image_facts(splits.validation.normals.pixels),
         source="validation normals",
     )
+    if note := detector.operating_point().note:
+        warnings.warn(note, CalibrationNote, stacklevel=2)
     return detector
 
 
@@ -236,12 +239,14 @@ def _model_card(run: Run) -> str:
     """What a reader of the folder must know before trusting it."""
     recipe, environment, calibration = run.recipe, run.environment, run.calibration
     training, size = environment.splits["train"], recipe.method.size
+    point = calibration.operating_point(recipe.false_positive_rate)
     facts = {
         "Method": f"{recipe.method.name}, {size} x {size} pixels, seed {recipe.seed}",
         "Trained on": f"{recipe.data.name}, {training.normal} healthy and "
         f"{training.anomalous} anomalous images, fingerprint {environment.data}",
-        "Thresholds": f"from {calibration.heldout} {calibration.source}; "
-        "no anomalous image was used",
+        "Threshold": f"{point.threshold:.6g} flags {point.promise}; it comes from {point.heldout} "
+        f"{calibration.source}, so the true rate lies {point.range}. No anomalous image was used. "
+        f"{point.note}".strip(),
         "Made by": f"squid {environment.version}, commit {environment.commit}, "
         f"torch {environment.torch}, {environment.device}",
     }

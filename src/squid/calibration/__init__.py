@@ -8,17 +8,27 @@ groups.py            false-positive rates by view, machine or age
 facts.py             exposure and sharpness of images, which scores may follow
 """
 
-from squid.calibration.calibration import RATE, RATES, UNCALIBRATED, Calibration, calibrate, one_in
+from squid.calibration.calibration import (
+    RATE,
+    RATES,
+    UNCALIBRATED,
+    Calibration,
+    CalibrationNote,
+    calibrate,
+    one_in,
+)
 from squid.calibration.drift import Drift
-from squid.calibration.operating_point import OperatingPoint
+from squid.calibration.operating_point import OperatingPoint, percent
 
 __all__ = [
     "RATE",
     "RATES",
     "UNCALIBRATED",
     "Calibration",
+    "CalibrationNote",
     "Drift",
     "OperatingPoint",
     "calibrate",
     "one_in",
+    "percent",
 ]

@@ -29,6 +29,10 @@ RATE = 0.1
 """The default false-positive rate, at which images are flagged."""
 
 
+class CalibrationNote(UserWarning):
+    """The held-out images are too few for the rate that was asked for."""
+
+
 class Calibration(Config):
     """Mean and spread of the training scores, and the scores of held-out healthy images.
 

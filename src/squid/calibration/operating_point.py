@@ -48,8 +48,16 @@ class OperatingPoint:
 
     @property
     def promise(self) -> str:
-        """The kind in words."""
-        return self.kind if self.confidence is None else f"with {self.confidence:.0%} confidence"
+        """What the threshold keeps, in words."""
+        kept = f"{percent(self.rate)} of healthy images "
+        if self.confidence is None:
+            return kept + "on average"
+        return f"{kept}with {percent(self.confidence)} confidence"
+
+    @property
+    def range(self) -> str:
+        """Where the true rate lies, in words."""
+        return f"between {percent(self.low)} and {percent(self.high)}"
 
     @property
     def note(self) -> str:
@@ -57,10 +65,15 @@ class OperatingPoint:
         if self.enough:
             return ""
         return (
-            f"{self.heldout} held-out healthy images cannot support a false-positive rate of "
-            f"{self.rate:.3g} {self.promise}: it takes {self.needed}. The threshold is their "
-            f"highest score; the true rate lies between {self.low:.1%} and {self.high:.1%}."
+            f"{self.heldout} held-out healthy images cannot support a threshold that flags "
+            f"{self.promise}: it takes {self.needed}. It is their highest score; the true rate "
+            f"lies {self.range}."
         )
+
+
+def percent(share: float) -> str:
+    """0.05 -> 5%, with three digits at most."""
+    return f"{100 * share:.3g}%"
 
 
 def rank_for(n: int, rate: float, confidence: float | None = None) -> int:

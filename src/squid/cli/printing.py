@@ -129,6 +129,17 @@ def show_evaluation(
     print_line(console, f"Next: squid report {escaped(run)}")
 
 
+def show_threshold_note(console: Console, run: Path, metrics: "Metrics") -> None:
+    """Where the rate of a threshold from held-out images may lie."""
+    from squid.run import Run
+
+    calibration = Run.open(run).calibration
+    if metrics.threshold.rate is not None and calibration.heldout:
+        point = calibration.operating_point(metrics.threshold.rate)
+        text = point.note or f"with {point.heldout} held-out images the true rate of the threshold"
+        note(console, text if point.note else f"{text} lies {point.range} on images like those.")
+
+
 def _threshold(metrics: "Metrics") -> str:
     if metrics.threshold.kind == "best_accuracy":
         return "threshold: best accuracy on these very images (as in the paper, optimistic)"
@@ -195,7 +206,7 @@ def show_account(console: Console, results: "Results") -> None:
     if flagging.threshold is not None:
         print_line(
             console,
-            f"flagged from {flagging.threshold:.6g} on: {flagging.meaning} "
+            f"threshold {flagging.threshold:.9g}: {flagging.meaning} "
             f"(calibration: {escaped(calibration)})",
         )
     for text in flagging.notes:

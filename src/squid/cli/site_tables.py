@@ -22,6 +22,8 @@ def show_site(console: Console, run: Path, site: "Site") -> None:
     print_line(console, f"Threshold of {name}: {_point(site.point)}")
     if site.point.note:
         note(console, site.point.note)
+    from squid.calibration import percent
+
     found = site.comparison
     if found is None:
         print_line(console, "The run has no held-out scores of its own to compare with.")
@@ -30,19 +32,19 @@ def show_site(console: Console, run: Path, site: "Site") -> None:
     print_line(
         console,
         f"It flags {found.flagged} of these {len(site.images)} healthy images: "
-        f"{found.flagged / len(site.images):.1%}, for a target of {found.point.rate:.3g}.",
+        f"{found.flagged / len(site.images):.1%}, for a target of {percent(found.point.rate)}.",
     )
     _show_drift(console, found.drift, found.unseen)
 
 
 def _thresholds(calibration: "Calibration") -> Table:
     """Both kinds of threshold for the usual rates and that of the calibration."""
-    from squid.calibration import RATES
+    from squid.calibration import RATES, percent
 
     table = Table("false positives", "on average", "true rate", "95 % confidence", "true rate")
     for rate in sorted({*RATES, calibration.rate or RATES[0]}):
         points = (calibration.operating_point(rate, one) for one in (None, 0.95))
-        table.add_row(f"{rate:.3g}", *(cell for point in points for cell in _cells(point)))
+        table.add_row(percent(rate), *(cell for point in points for cell in _cells(point)))
     table.caption = "true rate: 90 % of sets of so many images lie between; - needs more images"
     return table
 
@@ -55,8 +57,8 @@ def _cells(point: "OperatingPoint") -> tuple[str, str]:
 
 def _point(point: "OperatingPoint") -> str:
     return (
-        f"{point.threshold:.6g} ({point.rate:.3g} of healthy images {point.promise}, from "
-        f"{point.heldout}; the true rate lies between {point.low:.1%} and {point.high:.1%})"
+        f"{point.threshold:.9g} flags {point.promise}; with {point.heldout} images the true rate "
+        f"lies {point.range}."
     )
 
 

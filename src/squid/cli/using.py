@@ -1,5 +1,6 @@
 """The verbs that use a run folder."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,7 @@ from squid.cli.printing import (
     print_json,
     print_line,
     show_evaluation,
+    show_threshold_note,
 )
 from squid.config import Selection, ThresholdKind
 from squid.errors import RunError
@@ -51,6 +53,14 @@ def evaluate(
             help="Evaluate on other data, e.g. data.root=/data/other; nothing is written.",
         ),
     ] = None,
+    prevalence: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Share of anomalous images where it will be used, for the share of flagged images "
+            "that are anomalous there.",
+        ),
+    ] = None,
     device: DeviceOption = "auto",
     format_: OutputFormat = "table",
 ) -> None:
@@ -62,6 +72,7 @@ def evaluate(
     Example: `squid evaluate runs/demo`
     """
     from squid.evaluation.evaluate import evaluate_run
+    from squid.evaluation.prevalence import predictive_value
 
     usual: ThresholdKind = "best_accuracy" if selection == "best_epoch" else "healthy"
     record = evaluate_run(run, device=device, settings=set_ or [])
@@ -72,14 +83,19 @@ def evaluate(
         )
     evaluation = record.by_selection[selection]
     metrics = evaluation.metrics[threshold or usual]
+    chances = None if prevalence is None else predictive_value(metrics, prevalence)
     if format_ == "json":
         kept = evaluation.model_dump(mode="json", exclude={"scores", "metrics"})
         about = record.model_dump(mode="json", exclude={"images", "by_selection"})
-        print_json({**about, **kept, "metrics": metrics.model_dump(mode="json")})
+        further = {} if chances is None else {"predictive_value": asdict(chances)}
+        print_json({**about, **kept, "metrics": metrics.model_dump(mode="json"), **further})
     elif format_ == "csv":
         print_csv(["metric", "value", "low", "high"], metric_rows(metrics))
     else:
         show_evaluation(console, run, record, evaluation, metrics)
+    if chances is not None and format_ == "table":
+        print_line(console, chances.sentence)
+    show_threshold_note(errors, run, metrics)
 
 
 def explain(

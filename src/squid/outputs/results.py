@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from squid.calibration import Calibration
+from squid.calibration import Calibration, percent
 from squid.calibration.false_discovery import ties_needed
 from squid.data.decode import OnError
 from squid.data.inputs import Opened
@@ -37,7 +37,7 @@ class Flagging:
     false_discovery_rate: float | None = None
     """The expected share of healthy images among those flagged, where that set the threshold."""
     meaning: str = ""
-    """What the threshold keeps, in words."""
+    """What the threshold means, in words."""
     notes: tuple[str, ...] = ()
     """What a user must know of it."""
 
@@ -145,8 +145,8 @@ def flag_by_rate(detector: Detector, rate: float | None = None) -> Flagging:
         return Flagging(None, notes=("The run is not calibrated, so no image is flagged.",))
     point = detector.operating_point(rate)
     meaning = (
-        f"{point.rate:.3g} of healthy images {point.promise}; for these {point.heldout} held-out "
-        f"images the true rate lies between {point.low:.3g} and {point.high:.3g}"
+        f"flags {point.promise}; with {point.heldout} held-out images the true rate lies "
+        f"{point.range}"
     )
     notes = (point.note,) if point.note else ()
     return Flagging(point.threshold, point.rate, point.confidence, meaning=meaning, notes=notes)
@@ -164,13 +164,13 @@ def flag_by_false_discovery(calibration: Calibration, journal: Journal, share: f
     scores = journal.scores
     threshold = calibration.false_discovery_threshold(scores, share)
     needed = ties_needed(calibration.heldout, len(scores), share)
-    meaning = f"at most {share:.3g} of the flagged images are expected to be healthy"
+    meaning = f"at most {percent(share)} of the flagged images are expected to be healthy"
     notes: tuple[str, ...] = ()
     if needed > 1:
         notes = (
             f"The smallest p-value of {calibration.heldout} held-out images is 1 in "
             f"{calibration.heldout + 1}: among {len(scores)} images, none is flagged at a "
-            f"false-discovery rate of {share:g} unless at least {needed} have it.",
+            f"false-discovery rate of {percent(share)} unless at least {needed} have it.",
         )
     return Flagging(threshold, false_discovery_rate=share, meaning=meaning, notes=notes)
 
