@@ -128,7 +128,8 @@ CASES: dict[str, tuple[np.ndarray, dict[str, Any], DicomReading, tuple[float, ..
         ALL,
         (0.0, 2047 / 4095, 2048 / 4095, 1.0),
     ),
-    "10 bits, full range": (words(0, 341, 1023), {"BitsStored": 10}, ALL, (0.0, 1 / 3, 1.0)),
+    # what can be stored counts, not what is: 1,023 is white
+    "10 bits, full range": (words(93, 341, 682), {"BitsStored": 10}, ALL, (1 / 11, 1 / 3, 2 / 3)),
     "12 bits in the upper part of a word": (
         words(0x0000, 0x5550, 0xFFF0),
         {"BitsStored": 12, "HighBit": 15},
