@@ -21,7 +21,7 @@ BACKENDS = {"onnx": ("onnxruntime", "export")}
 """Backends beside torch: what they import, and the extra that brings it."""
 
 SELF_TEST = {
-    "data": {"name": "digitanatomy", "train": 8, "validation": 4, "test": 2},
+    "data": {"name": "digitanatomy", "train": 8, "validation": 10, "test": 2},
     "method": {
         **{"name": "auto_encoder", "size": 48, "channels": [4, 8], "hidden": 16, "latent": 4},
         **{"epochs": 1, "batch_size": 4},

@@ -118,6 +118,9 @@ def facts_of(file: File) -> DicomFacts:
 
 def refusal(facts: DicomFacts, reading: DicomReading) -> str:
     """Why a kind of object is not read, as a sentence without its subject; '' where it is."""
+    # An export of a study holds the captures that were sent to it.
+    if facts.manufacturer == MANUFACTURER:
+        return "is a result of SQUID and no radiograph; leave it out."
     if facts.sop_class not in RADIOGRAPHS:
         return (
             f"is no radiograph (modality {facts.modality[:16] or 'unknown'}, SOP class "
