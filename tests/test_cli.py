@@ -203,12 +203,15 @@ def test_a_refused_training_leaves_no_folder(refused, squid, tiny_recipe, tmp_pa
 
 
 def test_explain_writes_a_picture_of_every_image(squid, run, images, tmp_path):
-    code, out, _ = squid("explain", run, images, "--out", tmp_path / "maps", "--device", "cpu")
-    assert code == 0
-    written = sorted((tmp_path / "maps").iterdir())
+    (images / "broken.png").write_bytes(b"no image")
+    words = ("--out", tmp_path / "maps", "--values", "npy", "--device", "cpu")
+    code, out, err = squid("explain", run, images, *words)
+    assert code == 3
+    assert "broken.png is not a readable image" in err
+    written = sorted((tmp_path / "maps").glob("*.png"))
     assert [str(path) for path in written] == sorted(out.split())
-    with PIL.Image.open(written[0]) as picture:
-        assert picture.size == (3 * 384, 384)
+    assert len(written) == len(list(images.iterdir())) - 1
+    assert all(np.load(path.with_suffix(".npy")).dtype == np.float32 for path in written)
     code, _, err = squid("explain", run, images, "--kind", "magic")
     assert code == 2
     assert "'gradcam'" in err

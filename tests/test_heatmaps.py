@@ -157,9 +157,17 @@ def test_overlay_leaves_cold_pixels_and_colours_hot_ones():
 
 def test_overlays_on_one_scale_compare():
     image, heats = np.zeros((4, 4)), [np.full((4, 4), 1.0), np.full((4, 4), 2.0)]
-    scale = shared_scale([np.zeros((4, 4)), *heats], top=1.0)
+    scale = shared_scale([np.zeros((4, 4))] * 3 + heats, top=1.0)
     assert scale == (0.0, 2.0)
     weak, strong = (overlay(image, heat, scale=scale) for heat in heats)
     assert weak.sum() < strong.sum()
     assert (overlay(image, heats[0]) == 0).all()  # nothing stands out on its own scale
     assert (overlay(image, 5 * heats[1], scale=scale) == strong).all()
+
+
+def test_half_of_all_pixels_keep_their_gray():
+    """So a heatmap that is high everywhere does not look like a finding everywhere."""
+    image, heat = np.full((8, 8), 0.5), 5.0 + np.arange(64.0).reshape(8, 8)
+    picture = overlay(image, heat, scale=shared_scale([heat]))
+    assert (picture[:4] == 128).all()
+    assert (picture[5:] != 128).any(-1).all()

@@ -100,10 +100,10 @@ def heatmap(method: Method, images: Tensor, kind: str, **options: Any) -> Tensor
 def shared_scale(
     heatmaps: Iterable[Tensor | NDArray[Any]], top: float = 0.999
 ) -> tuple[float, float]:
-    """One scale for several heatmaps: from their lowest value to the quantile `top`, so that a few
-    extreme pixels do not darken the rest."""
+    """One scale for several heatmaps: from their median, so that half of all pixels keep their
+    gray, to the quantile `top`, so that a few extreme pixels do not darken the rest."""
     values = np.concatenate([np.asarray(heatmap, dtype=np.float64).ravel() for heatmap in heatmaps])
-    return float(values.min()), float(np.quantile(values, top))
+    return float(np.median(values)), float(np.quantile(values, top))
 
 
 def overlay(

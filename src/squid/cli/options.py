@@ -10,6 +10,10 @@ from squid.config import Device
 
 Format = Literal["table", "csv", "json"]
 HeatmapKind = Literal["method", "gradcam", "residual", "memory"]
+HeatmapValues = Literal["npy", "tiff"]
+
+SKIPPED = 3
+"""Exit code where files could not be read and the rest was done."""
 
 RunFolder = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run folder left by `squid train`.")
@@ -25,6 +29,14 @@ Settings = Annotated[
 ]
 DeviceOption = Annotated[Device, typer.Option(help="Where to compute.")]
 OutputFormat = Annotated[Format, typer.Option("--format", help="How to print the result.")]
+Calibrated = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="A calibration made by `squid calibrate`.",
+        show_default="the run's own",
+    ),
+]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace a run that is already there.")
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from squid.cli.options import DeviceOption, Format, RunFolder
+from squid.cli.options import SKIPPED, Calibrated, DeviceOption, Format, RunFolder
 from squid.cli.printing import (
     check_file,
     check_target,
@@ -34,19 +34,8 @@ if TYPE_CHECKING:
     from squid.outputs.journal import Journal
     from squid.outputs.results import Flagging, Results
 
-SKIPPED = 3
-"""Exit code where files could not be read and the rest was scored."""
-
 Strict = Annotated[
     bool, typer.Option("--strict", help="Stop at the first file that cannot be read.")
-]
-Calibrated = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="A calibration made by `squid calibrate`.",
-        show_default="the run's own",
-    ),
 ]
 
 

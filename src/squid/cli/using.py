@@ -7,8 +7,11 @@ from typing import Annotated
 import typer
 
 from squid.cli.options import (
+    SKIPPED,
+    Calibrated,
     DeviceOption,
     HeatmapKind,
+    HeatmapValues,
     ImagePaths,
     OutputFormat,
     RunFolder,
@@ -22,10 +25,12 @@ from squid.cli.printing import (
     print_json,
     print_line,
     show_evaluation,
+    show_left_out,
+    show_skipped,
     show_threshold_note,
 )
 from squid.config import Selection, ThresholdKind
-from squid.errors import RunError
+from squid.errors import DataError, RunError
 
 
 def evaluate(
@@ -101,24 +106,47 @@ def evaluate(
 def explain(
     run: RunFolder,
     images: ImagePaths,
-    out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder for the overlay PNGs.")
-    ] = Path("explanations"),
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the pictures.")] = Path(
+        "explanations"
+    ),
     kind: Annotated[
-        HeatmapKind | None, typer.Option(help="Which heatmap; default the method's first.")
+        HeatmapKind | None,
+        typer.Option(
+            help="Which heatmap.", show_default="the method's first that is not at chance"
+        ),
     ] = None,
+    values: Annotated[
+        HeatmapValues | None,
+        typer.Option(help="Also write the values of each heatmap, at the method's resolution."),
+    ] = None,
+    calibration: Calibrated = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Show where each image is anomalous: PNGs of input, reconstruction and heatmap.
+    """Show where each image is anomalous: a PNG of input, reconstruction and heatmap.
+
+    Pictures have the image's own resolution, its score, and whether it is flagged. A file that
+    cannot be read is named and skipped, and the exit code is 3.
 
     Example: `squid explain runs/demo my-images --out explanations`
     """
+    from squid.cli.progress import FileProgress
     from squid.detector import Detector
     from squid.report.overlays import write_overlays
 
-    detector = Detector.load(run, device=device)
-    for path in write_overlays(detector, images, out, kind):
+    # The torch network: heatmaps need its layers.
+    detector = Detector.load(run, device=device, backend="torch", calibration=calibration)
+    with FileProgress(errors, "explaining") as progress:
+        written = write_overlays(detector, images, out, kind, values=values, progress=progress)
+    for path in written.pictures:
         print_line(console, escaped(path))
+    if written.warning:
+        print_line(errors, f"[bold red]warning:[/] {escaped(written.warning)}")
+    show_left_out(errors, written.left_out)
+    show_skipped(errors, written.skipped)
+    if written.skipped:
+        raise typer.Exit(SKIPPED)
+    if not written.pictures:
+        raise DataError("No image was found.")
 
 
 def report(

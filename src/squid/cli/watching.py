@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from squid.cli.options import DeviceOption, RunFolder
+from squid.cli.options import SKIPPED, Calibrated, DeviceOption, RunFolder
 from squid.cli.printing import console, errors, escaped, note, print_line
-from squid.cli.scoring import SKIPPED, Calibrated
 from squid.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -3,20 +3,16 @@
 Nothing of the patient is written into it: names in pixels cannot be removed again.
 """
 
-from functools import cache
-from pathlib import Path
-
-import matplotlib
 import numpy as np
 import PIL.Image
 import PIL.ImageDraw
-import PIL.ImageFont
 from numpy.typing import NDArray
 
 from squid.detector import Prediction
 from squid.dicom.algorithm import Algorithm
 from squid.dicom.wording import BANNER, answer, rarity
 from squid.heatmaps import overlay, shared_scale
+from squid.outputs.fonts import font
 
 LONG_SIDE = 1024
 """Pixels. A full-size radiograph in RGB has ten megabytes and shows no more of a heatmap."""
@@ -48,17 +44,17 @@ def picture(
     draw = PIL.ImageDraw.Draw(canvas)
     # The banner, over the whole width.
     draw.rectangle((0, 0, canvas.width, BANNER_HEIGHT - 1), fill=AMBER)
-    draw.text((canvas.width / 2, BANNER_HEIGHT / 2), BANNER, BLACK, _font(22, True), anchor="mm")
+    draw.text((canvas.width / 2, BANNER_HEIGHT / 2), BANNER, BLACK, font(22, True), anchor="mm")
     if heatmap is not None:
         _add_colour_bar(canvas, draw, BANNER_HEIGHT, lower)
     # The caption, one line under the other.
     lines = (
-        (rarity(prediction.p_value), WHITE, _font(28, True), 26),
-        (answer(prediction, algorithm.rate), WHITE, _font(17), 63),
-        (_maker_line(algorithm, heatmap is not None), FAINT, _font(14), 92),
+        (rarity(prediction.p_value), WHITE, font(28, True), 26),
+        (answer(prediction, algorithm.rate), WHITE, font(17), 63),
+        (_maker_line(algorithm, heatmap is not None), FAINT, font(14), 92),
     )
-    for text, colour, font, offset in lines:
-        draw.text((16, lower + offset), text, colour, font, anchor="lm")
+    for text, colour, face, offset in lines:
+        draw.text((16, lower + offset), text, colour, face, anchor="lm")
     return np.asarray(canvas)
 
 
@@ -77,8 +73,7 @@ def _coloured(gray: NDArray[np.float32], heatmap: NDArray[np.float32] | None) ->
         return PIL.Image.fromarray(np.rint(255 * gray.clip(0, 1)).astype(np.uint8)).convert("RGB")
     size = gray.shape[1], gray.shape[0]
     heat = _resized(heatmap, size, PIL.Image.Resampling.BILINEAR)
-    # From the median on: half of the image keeps its gray, whatever the heatmap.
-    scale = float(np.median(heatmap)), shared_scale([heatmap])[1]
+    scale = shared_scale([heatmap])
     return PIL.Image.fromarray(overlay(gray, heat, scale=scale, opacity=OPACITY))
 
 
@@ -103,17 +98,10 @@ def _add_colour_bar(
     canvas.paste(bar, (left, upper))
     draw.rectangle((left - 1, upper - 1, left + thickness, upper + length), outline=FAINT)
     middle = left + thickness / 2
-    draw.text((middle, upper - 22), "highest", FAINT, _font(13), anchor="mm")
-    draw.text((middle, upper + length + 14), "median", FAINT, _font(13), anchor="mm")
+    draw.text((middle, upper - 22), "highest", FAINT, font(13), anchor="mm")
+    draw.text((middle, upper + length + 14), "median", FAINT, font(13), anchor="mm")
 
 
 def _maker_line(algorithm: Algorithm, coloured: bool) -> str:
     maker = f"SQUID {algorithm.version}, method {algorithm.name}, model {algorithm.model[:12]}."
     return f"{maker} Colours: range of this image alone." if coloured else maker
-
-
-@cache
-def _font(size: int, bold: bool = False) -> PIL.ImageFont.FreeTypeFont:
-    """A font that comes with matplotlib, so that pictures look alike on every machine."""
-    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
-    return PIL.ImageFont.truetype(Path(matplotlib.get_data_path(), "fonts", "ttf", name), size)

@@ -1,42 +1,171 @@
-"""Overlay pictures of single images: input, reconstruction and heatmap side by side."""
+"""Explanations of single images: a picture of each, and the values of its heatmap on request."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import PIL.Image
+from numpy.typing import NDArray
 
-from squid.detector import Detector
-from squid.heatmaps import overlay, shared_scale
+from squid.calibration import one_in
+from squid.data.image import read_gray
+from squid.detector import Detector, Prediction, ScoredImage
+from squid.durable import replacing
+from squid.errors import DataError
+from squid.evaluation.evaluate import read_evaluations
+from squid.evaluation.percent import rate_percent
+from squid.heatmaps import shared_scale
+from squid.outputs.results import Flagging, flag_by_rate
+from squid.report.alerts import heatmaps_at_chance
+from squid.report.figures.images import HEATMAP_NAMES
+from squid.report.overlay_picture import Explanation, explanation_picture
 
-SMALLEST = 384
-"""Pixels of the shown side of each picture: small inputs are enlarged without smoothing."""
+Values = Literal["npy", "tiff"]
+AT_ONCE = 32
+"""Images whose pixels are in memory at a time."""
+
+
+@dataclass(frozen=True)
+class _Explained:
+    """One image with what the method makes of it; its pixels are read again for the picture."""
+
+    prediction: Prediction
+    heatmap: NDArray[np.float32]
+    reconstruction: NDArray[np.uint8] | None
+
+
+@dataclass
+class WrittenOverlays:
+    """What was written, and what could not be."""
+
+    kind: str
+    """The kind of heatmap."""
+    pictures: list[Path] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    """Files that could not be read, each with the reason."""
+    left_out: tuple[tuple[str, str], ...] = ()
+    """Files of a folder that were not taken for images, each with the reason."""
+    warning: str = ""
+    """Why this kind of heatmap should not be read, '' where it may."""
 
 
 def write_overlays(
-    detector: Detector, images: Sequence[Path], out: Path, kind: str | None = None
-) -> list[Path]:
-    """One PNG per image, all heatmaps on one scale; a repeated name gets a number."""
-    loaded = detector.read(images)
-    heat = detector.explain(loaded.pixels, kind)
-    reconstructions = detector.reconstruct(loaded.pixels)
-    scale = shared_scale(heat)
+    detector: Detector,
+    images: Sequence[Path],
+    out: Path,
+    kind: str | None = None,
+    *,
+    values: Values | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> WrittenOverlays:
+    """One PNG per image, all heatmaps on one scale; a repeated name gets a number.
+
+    `values` also writes what the method computed, (size, size) float32, next to each picture.
+    """
+    chance = _at_chance(detector)
+    kind = kind or _first_choice(detector, chance)
+    warning = f"Do not read this heatmap: {chance[kind]}." if kind in chance else ""
+    written = WrittenOverlays(kind, warning=warning)
+    flagging = flag_by_rate(detector)
+    explained = list(_explain(detector, images, written, flagging, progress))
+    if not explained:
+        return written
+    scale = shared_scale(one.heatmap for one in explained)
     out.mkdir(parents=True, exist_ok=True)
-    written: list[Path] = []
-    for i, source in enumerate(loaded.sources):
-        image = loaded.pixels[i, 0].numpy() / 255.0  # (h, w)
-        # Side by side: input, reconstruction where there is one, and the heatmap over the input.
-        parts = [image] if reconstructions is None else [image, reconstructions[i]]
-        panels = [np.repeat(_bytes(part)[..., None], 3, -1) for part in parts]
-        panels.append(overlay(image, heat[i], scale=scale))
-        path = _unused(out, Path(source).stem, written)
-        _enlarged(np.concatenate(panels, axis=1)).save(path)
-        written.append(path)
+    for one in explained:
+        source = Path(one.prediction.source)
+        about = Explanation(
+            name=source.name,
+            answer=_answer(one.prediction, flagging),
+            heatmap_name=HEATMAP_NAMES[kind],
+            warning=warning,
+            images=len(explained),
+        )
+        image = read_gray(source, reading=detector.reading).picture()
+        gray = None if one.reconstruction is None else one.reconstruction / 255.0
+        picture = explanation_picture(image, gray, one.heatmap, scale, about)
+        path = _unused(out, source.stem, written.pictures)
+        with replacing(path) as partial:
+            picture.save(partial, format="PNG")
+        if values is not None:
+            _write_values(one.heatmap, path, values)
+        written.pictures.append(path)
     return written
 
 
-def _bytes(image: np.ndarray) -> np.ndarray:
+def _explain(
+    detector: Detector,
+    images: Sequence[Path],
+    written: WrittenOverlays,
+    flagging: Flagging,
+    progress: Callable[[int, int], None] | None,
+) -> Iterator[_Explained]:
+    """Every image that can be read; `written` takes down the others."""
+    opened = detector.open(images, on_error="skip")
+    written.left_out = opened.left_out
+    done = 0
+    for chunk in opened.chunks(AT_ONCE, "skip"):
+        written.skipped += chunk.skipped
+        done += len(chunk.sources) + len(chunk.skipped)
+        if chunk.sources:
+            scores = detector.score(chunk.pixels)
+            heat = detector.explain(chunk.pixels, written.kind)
+            reconstructions = detector.reconstruct(chunk.pixels)
+            scored = [
+                ScoredImage(source, None if reason else float(score), not_applicable=reason)
+                for source, score, reason in zip(
+                    chunk.sources, scores, chunk.not_applicable, strict=True
+                )
+            ]
+            for place, one in enumerate(detector.interpret(scored, flagging.threshold)):
+                gray = None if reconstructions is None else _to_bytes(reconstructions[place])
+                yield _Explained(one, heat[place], gray)
+        if progress is not None:
+            progress(done, len(opened))
+
+
+def _at_chance(detector: Detector) -> dict[str, str]:
+    """Kinds of heatmaps that were measured and found to point nowhere, each with the reason."""
+    record = None if detector.run is None else read_evaluations(detector.run)
+    return {} if record is None else heatmaps_at_chance(record.final)
+
+
+def _first_choice(detector: Detector, chance: dict[str, str]) -> str:
+    """The method's first kind of heatmap that is not at chance, else its first."""
+    kinds = detector.heatmap_kinds
+    if not kinds:
+        raise DataError(f"A detector of the method {detector.recipe.method.name} has no heatmaps.")
+    return next((kind for kind in kinds if kind not in chance), kinds[0])
+
+
+def _answer(prediction: Prediction, flagging: Flagging) -> str:
+    """Score, how rare it is, and whether it is flagged."""
+    if prediction.score is None:
+        return f"no score: {prediction.not_applicable}"
+    words = [f"score {prediction.score:.4g}"]
+    if prediction.p_value is not None:
+        words.append(f"{one_in(prediction.p_value)} healthy images scores this high")
+    if flagging.threshold is None:
+        return " · ".join([*words, "not calibrated: not flagged"])
+    flagged = "flagged" if prediction.flagged else "not flagged"
+    rate = f" for {rate_percent(flagging.rate)} false alarms" if flagging.rate else ""
+    return " · ".join([*words, f"{flagged} (threshold {flagging.threshold:.4g}{rate})"])
+
+
+def _to_bytes(image: NDArray[np.float32]) -> NDArray[np.uint8]:
     return np.asarray(np.rint(255 * image.clip(0, 1)), dtype=np.uint8)
+
+
+def _write_values(heatmap: NDArray[np.float32], picture: Path, values: Values) -> None:
+    """The heatmap as numbers, as NumPy or as an image of floats."""
+    path = picture.with_suffix(".npy" if values == "npy" else ".tiff")
+    with replacing(path) as partial, partial.open("wb") as file:
+        if values == "npy":
+            np.save(file, heatmap)
+        else:
+            PIL.Image.fromarray(heatmap).save(file, format="TIFF")
 
 
 def _unused(folder: Path, stem: str, taken: Sequence[Path]) -> Path:
@@ -45,11 +174,3 @@ def _unused(folder: Path, stem: str, taken: Sequence[Path]) -> Path:
         number += 1
         path = folder / f"{stem}-{number}.png"
     return path
-
-
-def _enlarged(picture: np.ndarray) -> PIL.Image.Image:
-    height, width = picture.shape[:2]
-    # Whole factors without smoothing, so that every pixel of the method's input stays a square.
-    factor = max(1, SMALLEST // height)
-    image = PIL.Image.fromarray(picture)
-    return image.resize((width * factor, height * factor), PIL.Image.Resampling.NEAREST)
