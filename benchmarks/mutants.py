@@ -1,33 +1,40 @@
 """Which faults would the tests notice? One deliberate fault (a mutant) at a time.
 
-    python benchmarks/mutants.py [--only NAME] [--list] [--jobs N]
+    python benchmarks/mutants.py [--only NAME] [--list] [--jobs N] [--write]
 
 Each entry of `mutants.toml` replaces one text of one file and names the tests that must fail then.
 The script works in temporary copies of the project, so the checkout stays as it is. It exits with 1
-unless the tests notice every mutant.
+unless the tests notice every mutant. `--write` keeps what became of all of them in
+`benchmarks/results/studies/mutants.json`.
 """
 
 import argparse
+import json
 import os
+import platform
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 MUTANTS = Path(__file__).with_suffix(".toml")
+RESULT = ROOT / "benchmarks" / "results" / "studies" / "mutants.json"
 COPIED = ("src", "tests", "recipes", "benchmarks", "docs", "pyproject.toml", "README.md")
 TIMEOUT = 300.0
 """Seconds after which tests count as failed: a fault may well make them wait for ever."""
+ALL = 3600.0
+"""The same without a fault, where many selections run in one call."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +74,14 @@ def read_mutants() -> list[Mutant]:
 
 def run_mutant(mutant: Mutant, root: Path) -> tuple[str, float]:
     """`killed` by a failing test, `survived`, or `broken` where no test could run; and seconds."""
-    began = time.monotonic()
     with mutant.applied(root):
-        status = run_tests(mutant.tests, root)
-    return {0: "survived", 1: "killed"}.get(status, "broken"), time.monotonic() - began
+        status, seconds = run_tests(mutant.tests, root)
+    return {0: "survived", 1: "killed"}.get(status, "broken"), seconds
 
 
-def run_tests(tests: str, root: Path) -> int:
-    """The exit status of pytest: 0 where all pass, 1 where one fails."""
+def run_tests(tests: str, root: Path, timeout: float = TIMEOUT) -> tuple[int, float]:
+    """The exit status of pytest, 0 where all pass and 1 where one fails; and the seconds of
+    processor time that it took, which do not depend on what else the machine does."""
     command = [sys.executable, "-m", "pytest", "-x", "-m", "not slow", "-p", "no:cacheprovider"]
     # Bytecode is kept by size and second of the source, so that of another mutant could be taken.
     environment = {
@@ -85,20 +92,33 @@ def run_tests(tests: str, root: Path) -> int:
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
     }
-    try:
-        return subprocess.run(
-            [*command, *shlex.split(tests)],
-            cwd=root,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=TIMEOUT,
-        ).returncode
-    except subprocess.TimeoutExpired:
-        return 1
+    process = subprocess.Popen(
+        [*command, *shlex.split(tests)],
+        cwd=root,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    timer = threading.Timer(timeout, process.kill)
+    timer.start()
+    _, status, used = os.wait4(process.pid, 0)
+    timer.cancel()
+    process.returncode = os.waitstatus_to_exitcode(status)
+    # Tests that a signal ended, ours after the time-out or another, have failed.
+    return (process.returncode if process.returncode >= 0 else 1), used.ru_utime + used.ru_stime
 
 
-def run_mutants(mutants: Sequence[Mutant], jobs: int) -> list[str]:
+@dataclass(frozen=True)
+class Result:
+    """What became of a mutant."""
+
+    name: str
+    outcome: str
+    seconds: float
+    """Of processor time."""
+
+
+def run_mutants(mutants: Sequence[Mutant], jobs: int) -> list[Result]:
     """What became of each; every job works in a copy of its own."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
         copies: Queue[Path] = Queue()
@@ -115,21 +135,44 @@ def run_mutants(mutants: Sequence[Mutant], jobs: int) -> list[str]:
 
         def passes(tests: str) -> bool:
             with free_copy() as root:
-                return run_tests(tests, root) == 0
+                return run_tests(tests, root, ALL)[0] == 0
 
-        def run(mutant: Mutant) -> str:
+        def run(mutant: Mutant) -> Result:
             with free_copy() as root:
                 outcome, seconds = run_mutant(mutant, root)
             print(f"{outcome:8}  {seconds:5.1f} s  {mutant.name}", flush=True)
-            return outcome
+            return Result(mutant.name, outcome, round(seconds, 1))
 
         # A test that fails anyway would seem to notice every fault.
-        tests = list(dict.fromkeys(mutant.tests for mutant in mutants))
-        for one, passed in zip(tests, pool.map(passes, tests), strict=True):
-            if not passed:
-                sys.exit(f"These tests do not pass without a fault: {one}")
-        print(f"All {len(tests)} selections of tests pass without a fault.", flush=True)
+        tests = _merged(mutant.tests for mutant in mutants)
+        failing = [t for t, p in zip(tests, pool.map(passes, tests), strict=True) if not p]
+        if failing:
+            sys.exit("These tests do not pass without a fault:\n" + "\n".join(failing))
+        print("All these tests pass without a fault.", flush=True)
         return list(pool.map(run, mutants))
+
+
+def _merged(selections: Iterable[str]) -> list[str]:
+    """The same tests in fewer calls: one for all whole files, and one for each other selection."""
+    unlike = list(dict.fromkeys(selections))
+    whole = [words for one in unlike for words in one.split() if " -" not in one]
+    chosen = [one for one in unlike if " -" in one]
+    return [*([" ".join(dict.fromkeys(whole))] if whole else []), *chosen]
+
+
+def record(results: Sequence[Result]) -> dict[str, Any]:
+    """What is kept of a run of all mutants."""
+    from squid.run import commit
+
+    return {
+        "command": "python benchmarks/mutants.py --write",
+        "commit": commit(),
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "killed": sum(one.outcome == "killed" for one in results),
+        "longest_seconds": max(one.seconds for one in results),
+        "mutants": [asdict(one) for one in results],
+    }
 
 
 def _copy(root: Path) -> Path:
@@ -149,7 +192,10 @@ def main() -> None:
     parser.add_argument("--only", metavar="NAME", help="those whose name contains this")
     parser.add_argument("--list", action="store_true", help="print them and run nothing")
     parser.add_argument("--jobs", type=int, default=1, help="how many at once")
+    parser.add_argument("--write", action="store_true", help="keep the results")
     options = parser.parse_args()
+    if options.write and options.only:
+        parser.error("--write keeps the results of all; leave out --only")
     mutants = [one for one in read_mutants() if (options.only or "") in one.name]
     if not mutants:
         sys.exit(f"No mutant's name contains '{options.only}'; --list prints all names.")
@@ -159,7 +205,10 @@ def main() -> None:
         return
     for mutant in mutants:
         mutant.source(ROOT)  # an outdated entry stops the script before hours are spent
-    outcomes = run_mutants(mutants, options.jobs)
+    results = run_mutants(mutants, options.jobs)
+    if options.write:
+        RESULT.write_text(json.dumps(record(results), indent=2) + "\n", encoding="utf-8")
+    outcomes = [one.outcome for one in results]
     counts = {name: outcomes.count(name) for name in ("killed", "survived", "broken")}
     print(", ".join(f"{count} {name}" for name, count in counts.items()))
     sys.exit(int(counts["killed"] < len(mutants)))

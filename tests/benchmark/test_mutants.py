@@ -1,10 +1,13 @@
 """benchmarks/mutants.py: its list of faults fits the code, and a fault is taken out again."""
 
+import re
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from squid.methods import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,6 +25,16 @@ def test_every_old_text_occurs_once_and_every_test_file_exists(mutants: ModuleTy
         files = [word for word in mutant.tests.split() if word.endswith(".py")]
         assert files
         assert all((ROOT / file).is_file() for file in files), mutant.name
+        # A selection of tests that were renamed since would choose none.
+        chosen = re.findall(r"\w+", mutant.tests.partition(" -k ")[2])
+        texts = "".join((ROOT / file).read_text(encoding="utf-8") for file in files)
+        methods = {*METHODS, "and", "or", "not"}
+        assert all(word in texts or word in methods for word in chosen), mutant.name
+
+
+def test_tests_of_whole_files_run_in_one_call(mutants: ModuleType) -> None:
+    selections = ["a.py", "b.py -k 'x or y'", "a.py", "c.py a.py", "b.py -k 'x or y'"]
+    assert mutants._merged(selections) == ["a.py c.py", "b.py -k 'x or y'"]
 
 
 def test_a_fault_is_taken_out_again(mutants: ModuleType, tmp_path: Path) -> None:
