@@ -61,13 +61,26 @@ def test_reading_gives_convex_sums_of_items_and_no_gradient():
 
 
 def test_the_score_is_scaled_on_normal_images():
+    """Noise ratio and distance to the memory, each as a share of its range over normal images: the
+    worst reconstruction and the farthest cells count 1 among them, and others may count more."""
     torch.manual_seed(0)
-    method = Mnad(MnadConfig(size=16, channels=(4, 4, 8))).eval()
-    images = torch.rand(6, 1, 16, 16)
+    method = Mnad(MnadConfig(size=16, channels=(4, 4, 8), score_weight=0.6)).eval()
+    normal, others = torch.rand(6, 1, 16, 16), torch.rand(4, 1, 16, 16).square()
+
+    def parts(images):
+        error = (images - method.reconstruct(images)).square().mean((1, 2, 3))
+        queries = F.normalize(method.encoder(2 * images - 1), dim=1)
+        return torch.stack((10 * (1 / error).log10(), method.memory.distance(queries)))  # (2, n)
+
     with torch.no_grad():
-        method.finalize(Batch(part, torch.arange(3), {}) for part in images.split(3))
-        scores = method.score(images)
-        clean = method.score(method.reconstruct(images[:1]))
-    assert scores.min() >= 0.0
-    assert scores.max() <= 1.0
-    assert clean.isfinite().all()
+        method.finalize(Batch(part, torch.arange(3), {}) for part in normal.split(3))
+        known, seen = parts(normal), parts(others)
+        low, high = known.amin(1, keepdim=True), known.amax(1, keepdim=True)
+        ratio, distance = (seen - low) / (high - low)
+        expected = 0.6 * (1 - ratio) + 0.4 * distance
+        assert expected.std() > 0.05
+        assert_close(method.score(others), expected, rtol=1e-3, atol=1e-3)
+        method.config = MnadConfig(size=16, channels=(4, 4, 8), score_weight=1.0)
+        scores = method.score(normal)
+    assert scores.argmax() == known[0].argmin()
+    assert_close(torch.stack(scores.aminmax()), torch.tensor([0.0, 1.0]), rtol=0, atol=1e-4)
