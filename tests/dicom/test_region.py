@@ -52,6 +52,14 @@ def test_nothing_stands_out_of_a_flat_heatmap(value):
     assert hottest_region(np.full((8, 8), value, np.float32), (64, 64)) is None
 
 
+def test_of_two_nearly_equal_regions_the_higher_one_is_taken():
+    heat = np.full((7, 9), -1.0, np.float32)
+    heat[0, 0], heat[0, 2] = 0.0, 1e-38
+    contour = hottest_region(heat, (70, 90))
+    assert contour is not None
+    assert Polygon(contour).contains_point((25.0, 5.0))
+
+
 @settings(max_examples=100, deadline=None)
 @given(arrays(np.float32, (7, 9), elements=st.floats(-1e6, 1e6, width=32)))
 def test_a_contour_surrounds_the_highest_value(heat):

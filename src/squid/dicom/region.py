@@ -23,10 +23,11 @@ def hottest_region(
         return None
     # From 0 at the median to 1; a border of zeros closes the contours of regions at the edge.
     padded = np.pad(((heat - median) / (highest - median)).clip(0, 1), 1)
-    row, column = np.unravel_index(padded.argmax(), padded.shape)
+    # Of the values themselves: rounding may make another one equal after the division.
+    row, column = np.unravel_index(heat.argmax(), heat.shape)
     found = contour_generator(z=padded).lines(LEVEL)
     lines: list[NDArray[np.float64]] = [np.asarray(line) for line in found]
-    around = [line for line in lines if Polygon(line).contains_point((float(column), float(row)))]
+    around = [line for line in lines if Polygon(line).contains_point((column + 1.0, row + 1.0))]
     # A ring has an inner contour too, which is left out.
     outer = max(around, key=lambda line: float(np.prod(np.ptp(line, axis=0))))
     scale = np.array([size[1] / heat.shape[1], size[0] / heat.shape[0]])
