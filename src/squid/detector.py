@@ -206,7 +206,7 @@ class Detector:
         return Scores(
             tuple(chain.from_iterable(part.images for part in parts)),
             tuple(chain.from_iterable(part.skipped for part in parts)),
-            opened.left_out,
+            (*opened.left_out, *chain.from_iterable(part.left_out for part in parts)),
             warnings=tuple(chain.from_iterable(part.warnings for part in parts)),
         )
 
@@ -230,7 +230,7 @@ class Detector:
             if late is not None:
                 yield _scores(*late)
             late = begun
-            done += len(chunk.sources) + len(chunk.skipped)
+            done += len(chunk.sources) + len(chunk.skipped) + len(chunk.left_out)
             if progress is not None:
                 progress(done, len(opened))
         if late is not None:
@@ -328,4 +328,4 @@ def _scores(chunk: LoadedImages, computed: Tensor) -> Scores:
         ScoredImage(source, None if reason else next(scores), done, reason)
         for source, reason, done in zip(chunk.sources, reasons, steps, strict=True)
     ]
-    return Scores(tuple(images), chunk.skipped, warnings=chunk.warnings)
+    return Scores(tuple(images), chunk.skipped, chunk.left_out, chunk.warnings)

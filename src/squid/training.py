@@ -15,11 +15,12 @@ from squid.config import Device
 from squid.data.folder import Folder
 from squid.data.image_set import NORMAL, ImageSet, Splits, check, digests, draw_groups
 from squid.data.inputs import Images, read_images
+from squid.data.headers import not_asked_for, patients_of, read_headers
 from squid.data.pixels import add_noise
 from squid.data.reading import Reading
 from squid.data.store import ImageStore, transform
 from squid.detector import Detector
-from squid.errors import DivergedError, RunError
+from squid.errors import DataError, DivergedError, RunError
 from squid.methods import build
 from squid.methods.base import Method
 from squid.recipe import Recipe, read_recipe
@@ -287,8 +288,17 @@ def fit(
 def _own_splits(images: Images, recipe: Recipe) -> Splits:
     loaded = read_images(images, recipe.method.size, reading=recipe.data.reading)
     labels = np.full(len(loaded.sources), NORMAL)
-    given = ImageSet(loaded.pixels, labels, loaded.sources)
+    facts = read_headers([Path(source) for source in loaded.sources])
+    given = ImageSet(loaded.pixels, labels, loaded.sources, patients_of(loaded.sources, facts))
+    # DICOM files of the views and body parts that the recipe asks for, by patient; others by copy.
+    asked_for = np.array([not not_asked_for(one, recipe.data.dicom) for one in facts], dtype=bool)
+    given = given.select(asked_for)
     rng = np.random.default_rng(recipe.seed)
-    held = draw_groups(digests(given), max(1, len(given) // 10), rng)
+    held = draw_groups(given.patients or digests(given), max(1, len(given) // 10), rng)
+    if not held.any():
+        raise DataError(
+            f"None of {len(given)} images can be held out for the thresholds: patients have too "
+            f"many images each; give images of more patients."
+        )
     nothing = given.select([])
     return check(Splits(given.select(~held), given.select(held), nothing, official=False))

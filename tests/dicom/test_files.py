@@ -2,6 +2,8 @@
 
 import csv
 import hashlib
+import json
+from pathlib import Path
 
 from pydicom import dcmread
 
@@ -61,11 +63,33 @@ def test_an_image_without_a_study_is_named_and_the_rest_has_results(
 
 def test_results_are_not_scored_with_the_study_they_lie_in(squid, tiny_run, study):
     """A later export of a study holds the captures that were sent to it."""
-    for expected in (0, 3):
+    for _ in range(2):
         code, _, said = squid("score", tiny_run, study, "--dicom-out", study / "results")
-        assert code == expected
+        assert code == 0
         assert len(list((study / "results").iterdir())) == 4
-    assert said.count("is a result of SQUID") == 4
+    assert "and 3 more: a result of SQUID and no radiograph" in said
+    assert "6 found = 2 scored + 0 skipped + 4 left out + 0 not applicable" in said
+
+
+def test_reports_and_raw_images_of_a_study_are_left_out(squid, tiny_run, study, tmp_path):
+    """They are no images for a reader, and nothing is wrong with them; alone one is refused."""
+    raw, report = dcmread(study / "IM0000"), dcmread(study / "IM0001")
+    raw.PresentationIntentType = "FOR PROCESSING"
+    raw.save_as(study / "IM0002")
+    report.SOPClassUID, report.Modality = "1.2.840.10008.5.1.4.1.1.88.33", "SR"
+    del report.PixelData
+    report.save_as(study / "IM0003")
+    code, printed, said = squid("score", tiny_run, study, "--format", "json")
+    assert code == 0
+    found = json.loads(printed)
+    reasons = {Path(one["image"]).name: one["reason"] for one in found["left_out"]}
+    assert sorted(reasons) == ["IM0002", "IM0003"]
+    assert reasons["IM0002"].startswith("for processing, not for presentation")
+    assert reasons["IM0003"].startswith("no radiograph (modality SR")
+    assert found["counts"] == {"scored": 2, "skipped": 0, "left_out": 2, "not_applicable": 0}
+    code, _, said = squid("score", tiny_run, study, "--strict")
+    assert code == 2
+    assert "IM0002 is for processing" in said
 
 
 def test_a_presentation_state_alone_is_refused(refused, tiny_run, study):

@@ -211,7 +211,7 @@ def show_account(console: Console, results: "Results") -> None:
         )
     for text in flagging.notes:
         note(console, text)
-    show_left_out(console, results.left_out)
+    show_left_out(console, results.left_out())
     for name, reason in results.not_applicable():
         print_line(console, f"[yellow]no score[/] {escaped(name)}: {escaped(reason)}")
     show_skipped(console, results.skipped())

@@ -22,6 +22,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from squid.data.dicom import OtherObject
 from squid.data.image import Resized, read_resized
 from squid.data.levels import RangeWarning
 from squid.data.reading import AS_DECLARED, Reading
@@ -77,6 +78,7 @@ def read_many(
     found: list[str] = []
     steps: list[tuple[str, ...]] = []
     reasons: list[str] = []
+    left_out: list[tuple[str, str]] = []
     for chunk in stream(paths, size, FILES, on_error=on_error, reading=reading):
         pixels[len(places) : len(places) + len(chunk.places)] = chunk.pixels
         places += chunk.places
@@ -85,8 +87,9 @@ def read_many(
         found += chunk.warnings
         steps += chunk.steps
         reasons += chunk.not_applicable
+        left_out += chunk.left_out
         if progress is not None:
-            progress(len(places) + len(skipped), len(paths))
+            progress(len(places) + len(skipped) + len(left_out), len(paths))
     return LoadedImages(
         pixels[: len(places)],
         tuple(places),
@@ -95,6 +98,7 @@ def read_many(
         tuple(found),
         tuple(steps),
         tuple(reasons),
+        tuple(left_out),
     )
 
 
@@ -179,6 +183,7 @@ class _Chunk:
         found: list[str] = []
         steps: list[tuple[str, ...]] = []
         reasons: list[str] = []
+        left_out: list[tuple[str, str]] = []
         for i, result in enumerate(chain.from_iterable(task.result() for task in self._tasks)):
             if isinstance(result, Resized):
                 # Assigned by NumPy: torch would start threads on all cores for so little.
@@ -189,6 +194,9 @@ class _Chunk:
                 reasons.append(result.not_applicable)
             elif on_error == "raise":
                 raise result
+            elif isinstance(result, OtherObject):
+                name = str(self._paths[i])
+                left_out.append((name, str(result).removeprefix(f"{name} is ")))
             else:
                 skipped.append((str(self._paths[i]), str(result)))
         return LoadedImages(
@@ -199,6 +207,7 @@ class _Chunk:
             tuple(found),
             tuple(steps),
             tuple(reasons),
+            tuple(left_out),
         )
 
 

@@ -33,7 +33,9 @@ def read_files(
         boxes=kept.boxes,
         columns=kept.columns,
     )
-    return images, tuple(f"Skipped: {reason}" for _, reason in loaded.skipped)
+    skipped = [f"Skipped: {reason}" for _, reason in loaded.skipped]
+    left_out = [f"Left out: {name} is {reason}" for name, reason in loaded.left_out]
+    return images, (*skipped, *left_out)
 
 
 def read_splits(

@@ -24,7 +24,7 @@ from squid.data.container import (
     count_pages,
 )
 from squid.data.damage import damage_ignored, decode_jpeg, refuse_damage, with_right_checksums
-from squid.data.dicom import is_dicom, read_dicom
+from squid.data.dicom import OtherObject, is_dicom, read_dicom
 from squid.data.gray import Gray, gray_of
 from squid.data.levels import Levels, RangeWarning, Shades, to_bytes
 from squid.data.meaning import significant_bits
@@ -127,6 +127,8 @@ def _guard(name: str, decode: Callable[[], Gray]) -> Gray:
     """The decoded image; whatever a decoder raises becomes one sentence about `name`."""
     try:
         return decode()
+    except OtherObject as error:
+        raise OtherObject(f"{name} {error}") from None
     except DataError as error:
         raise DataError(f"{name} {error}") from None
     except MissingExtra:

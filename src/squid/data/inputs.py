@@ -164,7 +164,7 @@ def read_images(
             not_applicable=opened.not_applicable,
         )
     loaded = read_many(opened.content, size, on_error=on_error, progress=progress, reading=reading)
-    return replace(loaded, left_out=opened.left_out)
+    return replace(loaded, left_out=opened.left_out + loaded.left_out)
 
 
 def list_files(given: Sequence[Path], on_error: OnError = "raise") -> Found:

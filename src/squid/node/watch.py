@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -105,7 +106,7 @@ class Watch:
             refused = self._write_dicom(results) if self.dicom else {}
             for prediction in results.predictions():
                 self._finish(files[prediction.source], prediction, refused)
-            for source, reason in results.skipped():
+            for source, reason in chain(results.skipped(), results.left_out()):
                 one = files[source]
                 self._fail(one, reason.replace(source, str(one.name)))
 

@@ -71,7 +71,7 @@ def _write_json(results: Results, file: TextIO, steps: bool) -> None:
     images = (record(one, steps) for one in results.predictions())
     _write_list(file, "images", images, ",")
     _write_list(file, "skipped", _named(results.skipped()), ",")
-    _write_list(file, "left_out", _named(iter(results.left_out)), "")
+    _write_list(file, "left_out", _named(results.left_out()), "")
     file.write("}\n")
 
 
@@ -109,7 +109,7 @@ def _status(prediction: Prediction) -> Status:
 def _not_opened(results: Results) -> Iterator[tuple[Status, str, str]]:
     for source, reason in results.skipped():
         yield "skipped", source, reason
-    for source, reason in results.left_out:
+    for source, reason in results.left_out():
         yield "left out", source, reason
 
 

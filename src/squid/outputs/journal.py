@@ -22,7 +22,7 @@ from squid.detector import ScoredImage, Scores
 from squid.durable import locked
 from squid.errors import RunError
 
-SCORED, NOT_APPLICABLE, SKIPPED = range(3)
+SCORED, NOT_APPLICABLE, SKIPPED, LEFT_OUT = range(4)
 
 
 class Journal:
@@ -68,7 +68,7 @@ class Journal:
         self._offsets.append(offset)
 
     def add(self, scored: Scores, sources: Sequence[str]) -> None:
-        """Images and skipped files, in the order of `sources`."""
+        """Images, and files that were skipped or left out, in the order of `sources`."""
         found: dict[str, dict[str, object]] = {
             one.source: {
                 "kind": NOT_APPLICABLE if one.score is None else SCORED,
@@ -79,8 +79,9 @@ class Journal:
             }
             for one in scored.images
         }
-        for source, reason in scored.skipped:
-            found[source] = {"kind": SKIPPED, "source": source, "score": None, "reason": reason}
+        for kind, others in ((SKIPPED, scored.skipped), (LEFT_OUT, scored.left_out)):
+            for source, reason in others:
+                found[source] = {"kind": kind, "source": source, "score": None, "reason": reason}
         self._file.seek(0, os.SEEK_END)
         for source in sources:
             record, offset = found[source], self._file.tell()

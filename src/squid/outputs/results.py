@@ -17,7 +17,7 @@ from squid.data.decode import OnError
 from squid.data.inputs import Opened
 from squid.detector import Detector, Prediction
 from squid.errors import ConfigError
-from squid.outputs.journal import NOT_APPLICABLE, SCORED, SKIPPED, Journal
+from squid.outputs.journal import LEFT_OUT, NOT_APPLICABLE, SCORED, SKIPPED, Journal
 from squid.version import __version__
 
 AT_ONCE = 1024
@@ -82,13 +82,11 @@ class Results:
         self, detector: Detector, journal: Journal, flagging: Flagging, about: About, opened: Opened
     ) -> None:
         self.flagging, self.about = flagging, about
-        self.left_out = opened.left_out
-        """Files of a folder that were not opened, each with the reason."""
-        self._detector, self._journal = detector, journal
+        self._detector, self._journal, self._opened = detector, journal, opened
         self.counts = Counts(
             scored=journal.count(SCORED),
             skipped=journal.count(SKIPPED),
-            left_out=len(self.left_out),
+            left_out=len(opened.left_out) + journal.count(LEFT_OUT),
             not_applicable=journal.count(NOT_APPLICABLE),
         )
 
@@ -104,6 +102,12 @@ class Results:
     def skipped(self) -> Iterator[tuple[str, str]]:
         """Files that could not be read, each with the reason."""
         return self._journal.reasons(SKIPPED)
+
+    def left_out(self) -> Iterator[tuple[str, str]]:
+        """Files of a folder that are no images, and DICOM objects that are no radiographs, each
+        with the reason."""
+        yield from self._opened.left_out
+        yield from self._journal.reasons(LEFT_OUT)
 
     def not_applicable(self) -> Iterator[tuple[str, str]]:
         """Images without a score, each with the reason."""
@@ -133,7 +137,7 @@ def score_into(
             progress(done + some, len(opened))
 
     for scored in detector.stream(rest, on_error=on_error, progress=all_of_them):
-        some = len(scored.images) + len(scored.skipped)
+        some = len(scored.images) + len(scored.skipped) + len(scored.left_out)
         journal.add(scored, opened.sources[len(journal) : len(journal) + some])
 
 

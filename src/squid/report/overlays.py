@@ -108,7 +108,8 @@ def _explain(
     done = 0
     for chunk in opened.chunks(AT_ONCE, "skip"):
         written.skipped += chunk.skipped
-        done += len(chunk.sources) + len(chunk.skipped)
+        written.left_out += chunk.left_out
+        done += len(chunk.sources) + len(chunk.skipped) + len(chunk.left_out)
         if chunk.sources:
             scores = detector.score(chunk.pixels)
             heat = detector.explain(chunk.pixels, written.kind)

@@ -94,7 +94,7 @@ def _scored(detector: Detector, predictions: Sequence[Prediction]) -> Iterator[R
 
 def _unscored(results: Results) -> Iterator[Row]:
     """Rows without a score: not applicable, unreadable, or left out of a folder."""
-    for source, reason in chain(results.not_applicable(), results.skipped(), results.left_out):
+    for source, reason in chain(results.not_applicable(), results.skipped(), results.left_out()):
         name = portable(source)
         # Most reasons begin with the name, which stands beside them here.
         shown = portable(reason).removeprefix(name).lstrip(": ").removeprefix("not applicable: ")

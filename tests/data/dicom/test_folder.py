@@ -161,6 +161,18 @@ def test_the_recipe_reads_in_training_as_in_scoring(write: Write, tmp_path: Path
     assert lateral.not_applicable == "not applicable: the view is LL, not PA"
 
 
+def test_a_list_of_files_is_split_by_patient_too(write: Write, tmp_path: Path) -> None:
+    for study in range(40):
+        write(f"P{study % 20}", study, ViewPosition="PA")
+    write("P20", 40, ViewPosition="LL")
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE)
+    files = sorted(tmp_path.glob("study*/IM0000"))
+    detector = fit(files, recipe=recipe, device="cpu")
+    # The lateral image is not trained on, and a patient's two images are held out together.
+    assert (detector.calibration.count, detector.calibration.heldout) == (36, 4)
+
+
 def test_rsna_is_read_as_published(make: Make, tmp_path: Path) -> None:
     images = tmp_path / "stage_2_train_images"
     images.mkdir()

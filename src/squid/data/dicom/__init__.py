@@ -10,6 +10,7 @@ from squid.data.dicom.elements import PREAMBLE, is_dicom, read_file
 from squid.data.dicom.header import (
     MANUFACTURER,
     DicomFacts,
+    OtherObject,
     aspect_note,
     facts_of,
     gate,
@@ -24,7 +25,15 @@ from squid.data.opening import open_regular
 from squid.data.reading import DicomReading
 from squid.errors import DataError
 
-__all__ = ["MANUFACTURER", "DicomFacts", "check_header", "is_dicom", "read_dicom", "read_facts"]
+__all__ = [
+    "MANUFACTURER",
+    "DicomFacts",
+    "OtherObject",
+    "check_header",
+    "is_dicom",
+    "read_dicom",
+    "read_facts",
+]
 
 
 def read_dicom(data: bytes, reading: DicomReading) -> Gray:
@@ -32,7 +41,7 @@ def read_dicom(data: bytes, reading: DicomReading) -> Gray:
     file = read_file(data)
     facts = facts_of(file)
     if reason := refusal(facts, reading):
-        raise DataError(reason)
+        raise OtherObject(reason)
     layout = layout_of(file.dataset)
     stored = read_pixels(file, layout)
     shades, steps = render(stored, layout, file.dataset, reading)

@@ -37,6 +37,11 @@ SALT = secrets.token_bytes(16)
 """Makes the keys of patients useless outside this process."""
 
 
+class OtherObject(DataError):
+    """A DICOM object that is no image to be scored: a report, a raw image, a result of SQUID. A
+    study holds such objects beside its images, and nothing is wrong with them."""
+
+
 @dataclass(frozen=True)
 class DicomFacts:
     """What is kept of a file's header for worklists, audits and splits; nothing else is."""
