@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ SQUID = Path(sys.executable).with_name("squid")
 VERBS = {
     "benchmark": "method",
     "calibrate": "thresholds",
+    "compare": "paired test",
     "convert": "checkpoints",
     "data check": "what it holds",
     "data show": "splits",
@@ -217,11 +219,13 @@ def test_explain_writes_a_picture_of_every_image(squid, run, images, tmp_path):
     assert "'gradcam'" in err
 
 
-def test_flags_show_no_type(squid):
+def test_help_has_an_example_and_choices_and_no_types_of_python(squid):
     for verb in VERBS:
         _, out, _ = squid(*verb.split(), "--help")
-        assert "<bool>" not in out
+        assert not re.search(r"<(bool|path|list|str|float|int)\b", out), verb
         assert "Example: squid" in out
+    assert "<bool>" not in squid("--help")[1] + squid("data", "--help")[1]
+    assert "<method|gradcam|residual|memory>" in squid("explain", "--help")[1]
 
 
 # Evaluation, data, calibration

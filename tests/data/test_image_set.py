@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from squid.data.image_set import (
+    ANOMALOUS,
     NORMAL,
     Box,
     FileSet,
@@ -164,3 +165,15 @@ def test_a_patient_is_in_one_split_and_shares_count_patients() -> None:
         sum(found == {name} for found in of_patient.values()) for name in ("validation", "test")
     ]
     assert counts == [4, 10]
+
+
+def test_sets_name_themselves_in_one_line() -> None:
+    """A thousand images would else be printed as arrays."""
+    pixels = torch.zeros(3, 1, 48, 48, dtype=torch.uint8)
+    images = ImageSet(pixels, np.array([NORMAL, NORMAL, ANOMALOUS]), ("a", "b", "c"))
+    assert repr(images) == "ImageSet(2 normal, 1 anomalous, 48 x 48 pixels)"
+    splits = Splits(images.normals, images, images.anomalous, official=True)
+    assert "\n" not in repr(splits)
+    assert repr(splits).startswith("Splits(train=ImageSet(2 normal, 0 anomalous, 48 x 48 pixels), ")
+    files = FileSet((Path("a.png"),), np.array([NORMAL]), ("a",))
+    assert repr(files) == "FileSet(1 normal, 0 anomalous)"

@@ -14,7 +14,7 @@ from squid.cli import data
 from squid.cli.benchmarking import benchmark
 from squid.cli.comparing import compare
 from squid.cli.doctor import doctor
-from squid.cli.options import Verb
+from squid.cli.options import Verb, Verbs
 from squid.cli.printing import console, errors, escaped
 from squid.cli.scoring import calibrate, score
 from squid.cli.training import convert, train
@@ -25,6 +25,7 @@ from squid.version import __version__
 
 app = typer.Typer(
     name="squid",
+    cls=Verbs,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.table import Table
 
-from squid.cli.options import OutputFormat, Settings, Verb
+from squid.cli.options import OutputFormat, Settings, Verb, Verbs
 from squid.cli.printing import (
     console,
     errors,
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 MOST = 6
 """Lines that are printed of a list; JSON has all."""
 
-app = typer.Typer(help="Look at data before training or scoring.", no_args_is_help=True)
+app = typer.Typer(
+    cls=Verbs, help="Look at data before training or scoring.", no_args_is_help=True
+)
 
 
 @app.command(cls=Verb)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from squid.config import Device
 
@@ -42,12 +42,22 @@ Overwrite = Annotated[
 ]
 
 
-class Verb(TyperCommand):
-    """A command whose help shows no type for a flag, which takes no value."""
+class _Plain:
+    """Help without Python's types: a flag takes no value, and an argument's name says what it is."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        params = super().get_params(ctx)
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for param in params:
             if isinstance(param, TyperOption) and param.is_flag:
                 param.metavar = ""
+            elif isinstance(param, TyperArgument):
+                param.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
         return params
+
+
+class Verb(_Plain, TyperCommand):
+    """A command."""
+
+
+class Verbs(_Plain, TyperGroup):
+    """A group of commands."""

@@ -16,11 +16,12 @@ class TrainingProgress(Monitor):
     def __init__(self, console: Console, *, shown: bool = True) -> None:
         self._progress = Progress(
             TextColumn("{task.description}", table_column=Column(no_wrap=True)),
-            BarColumn(bar_width=16),
+            BarColumn(bar_width=16 if console.width >= 100 else 6),
             TextColumn("{task.percentage:>3.0f}%"),
             TimeRemainingColumn(compact=True),
             TextColumn("{task.fields[speed]}", table_column=Column(no_wrap=True)),
-            TextColumn("[dim]{task.fields[losses]}", table_column=Column(no_wrap=True, ratio=1)),
+            # Losses that do not fit go on in the next line; none is cut.
+            TextColumn("[dim]{task.fields[losses]}", table_column=Column(overflow="fold", ratio=1)),
             console=console,
             expand=True,
             disable=not shown,
@@ -39,7 +40,8 @@ class TrainingProgress(Monitor):
         stage = self._tasks.get(now.stage)
         if stage is None:
             stage = self._tasks[now.stage] = self._progress.add_task(now.stage, speed="", losses="")
-        losses = "  ".join(f"{name} {value:.3g}" for name, value in _by_objective(now).items())
+        # A no-break space keeps a loss and its value together.
+        losses = "  ".join(f"{name}\xa0{value:.3g}" for name, value in _by_objective(now).items())
         self._progress.update(
             stage,
             total=now.epochs,

@@ -61,7 +61,7 @@ def train(
     if engine.leads:
         show_splits(console, chosen, splits)
     again = f"squid train --resume {folder}" if seeds == 1 else "the same command"
-    with _interruptible(again), TrainingProgress(console, shown=engine.leads) as progress:
+    with _interruptible(again), TrainingProgress(errors, shown=engine.leads) as progress:
         if seeds > 1:
             folders = train_seeds(
                 chosen,

@@ -155,7 +155,11 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The HTML file; default report.html in the run."),
+        typer.Option(
+            metavar="FILE",
+            help="The HTML file.",
+            show_default="report.html in the run; of several, comparison.html in the folder above",
+        ),
     ] = None,
     device: DeviceOption = "auto",
 ) -> None:
@@ -165,10 +169,11 @@ def report(
     """
     from squid.report import write_report
 
-    with console.status("Making figures"):
+    with errors.status("Making figures"):
         written = write_report(runs, out, device=device)
     for alert in written.alerts:
         print_line(errors, f"[bold red]warning:[/] {escaped(alert)}")
     print_line(console, f"Report: [bold]{escaped(written.path)}[/] (open it in a browser)")
-    run = escaped(runs[0])
-    print_line(console, f"Next: squid score {run} IMAGE...   or   squid explain {run} IMAGE...")
+    if len(runs) == 1:
+        run = escaped(runs[0])
+        print_line(console, f"Next: squid score {run} IMAGE...   or   squid explain {run} IMAGE...")

@@ -46,6 +46,9 @@ class FileSet:
     def __len__(self) -> int:
         return len(self.names)
 
+    def __repr__(self) -> str:
+        return f"FileSet({_counted(self.labels)})"
+
     def select(self, where: np.ndarray | Sequence[int]) -> "FileSet":
         """The files of a boolean mask, or those at the given indices, in that order."""
         return _select(self, where)
@@ -82,6 +85,10 @@ class ImageSet:
     def __len__(self) -> int:
         return len(self.names)
 
+    def __repr__(self) -> str:
+        height, width = self.pixels.shape[-2:]
+        return f"ImageSet({_counted(self.labels)}, {width} x {height} pixels)"
+
     def select(self, where: np.ndarray | Sequence[int]) -> "ImageSet":
         """The images of a boolean mask, or those at the given indices, in that order."""
         return _select(self, where)
@@ -93,6 +100,10 @@ class ImageSet:
     @property
     def anomalous(self) -> "ImageSet":
         return self.select(self.labels == ANOMALOUS)
+
+
+def _counted(labels: np.ndarray) -> str:
+    return f"{(labels == NORMAL).sum():,} normal, {(labels == ANOMALOUS).sum():,} anomalous"
 
 
 Labelled = TypeVar("Labelled", ImageSet, FileSet)
@@ -165,6 +176,10 @@ class Splits:
     official: bool
     """Whether the publisher made the split; else it was made here at random."""
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{name}={images!r}" for name, images in self.items())
+        return f"Splits({parts})"
 
     def items(self) -> Iterator[tuple[str, ImageSet]]:
         yield from (("train", self.train), ("validation", self.validation), ("test", self.test))

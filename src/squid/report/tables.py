@@ -66,12 +66,13 @@ def threshold_note(by_threshold: Mapping[ThresholdKind, Metrics], calibration: C
     healthy, best = (by_threshold[kind].threshold for kind in ("healthy", "best_accuracy"))
     rate = healthy.rate or 0.0
     # A rate finer than one in the number of healthy images cannot be promised.
-    enough = calibration.operating_point(rate).enough
-    weak = "" if enough else " They are too few to hold that rate."
+    point = calibration.operating_point(rate)
+    weak = "" if point.enough else " They are too few to hold that rate."
     return note(
         f"Threshold from healthy images: {healthy.value:.4g}, measured on {calibration.heldout} "
         f"{calibration.source} for a false-positive rate of {rate_percent(rate)}; "
-        f"no test image and no anomalous image was used.{weak} "
+        f"no test image and no anomalous image was used.{weak} The true rate of such a threshold "
+        f"lies {point.range} on images like those, and anywhere on others. "
         f"Threshold of best accuracy: {best.value:.4g}, chosen on these very test images as in the "
         "paper, so all but AUC and average precision is optimistic."
     )
