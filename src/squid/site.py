@@ -64,7 +64,7 @@ class Site:
 
 
 def calibrate_site(
-    out: Path | str,
+    out: Run | Path | str,
     healthy: Images,
     *,
     name: str,
@@ -84,7 +84,7 @@ def calibrate_site(
     run = Run.open(out)
     if save:
         run.check_site(name, overwrite=overwrite)
-    detector = Detector.load(out, device=device)
+    detector = Detector.load(run, device=device)
     site = measure_site(
         detector,
         healthy,
@@ -160,7 +160,7 @@ def _refuse_few(count: int, few: bool) -> None:
     if count < FEWEST and not few:
         raise DataError(
             f"{count} healthy images are too few: their highest score would be the threshold for "
-            f"every rate below {1 / (count + 1):.0%}, and one odd image would set it; give at "
+            f"every rate below {100 / (count + 1):.0f} %, and one odd image would set it; give at "
             f"least {FEWEST}, better several hundred, or add --few."
         )
 

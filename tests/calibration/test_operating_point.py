@@ -49,12 +49,12 @@ def test_too_few_images_are_said():
     point = calibrate([0.0], np.arange(12.0)).operating_point(0.05)
     assert not point.enough
     assert point.note.startswith(
-        "12 held-out healthy images cannot support a threshold that flags 5% of healthy images on "
-        "average: it takes 19. It is their highest score; the true rate lies between 0.427% and"
+        "12 held-out healthy images cannot support a threshold that flags 5 % of healthy images on "
+        "average: it takes 19. It is their highest score; the true rate lies between 0.427 % and"
     )
     point = calibrate([0.0], np.arange(60.0)).operating_point(0.05, 0.95)
     assert (point.kind, point.note) == ("with confidence", "")
-    assert point.promise == "5% of healthy images with 95% confidence"
+    assert point.promise == "5 % of healthy images with 95 % confidence"
 
 
 def test_the_rank_with_confidence_is_that_of_brute_force():

@@ -189,7 +189,7 @@ def test_any_rate_has_a_threshold_and_too_few_images_are_said(score, images):
     assert json.loads(out)["rate"] == 0.123
     assert "cannot support" not in err
     _, _, err = score(images, "--rate", "0.01")
-    assert "12 held-out healthy images cannot support a threshold that flags 1%" in err
+    assert "12 held-out healthy images cannot support a threshold that flags 1 %" in err
 
 
 def test_a_threshold_of_ones_own(score, images):
@@ -281,7 +281,7 @@ def test_a_site_is_calibrated_beside_the_run_and_compared(score, calibrate, run,
     code, out, _ = calibrate(healthy, "--name", "here", "--rate", "0.2", "--confidence", "0.9")
     assert code == 0
     assert "here, 30 healthy images" in out
-    assert "flags 20% of healthy images with 90% confidence; with 30 images" in out
+    assert "flags 20 % of healthy images with 90 % confidence; with 30 images" in out
     assert "of these 30 healthy images" in out
     assert "Mann-Whitney" in out
     assert "A shift of" in out
@@ -314,7 +314,7 @@ def test_few_images_are_refused_unless_asked_for(calibrate, refused, run, images
     assert reason.startswith("3 healthy images are too few")
     code, out, _ = calibrate(images, "--name", "here", "--few")
     assert code == 0
-    assert "3 held-out healthy images cannot support a threshold that flags 10%" in out
+    assert "3 held-out healthy images cannot support a threshold that flags 10 %" in out
 
 
 def test_false_positives_are_compared_by_group(calibrate, refused, run, healthy, tmp_path):

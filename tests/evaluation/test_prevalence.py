@@ -32,7 +32,7 @@ def test_the_interval_has_the_worst_and_the_best_of_both():
     assert found.value == pytest.approx(0.09 / (0.09 + 0.18))
     assert found.high == pytest.approx(0.1 / (0.1 + 0.09))
     assert found.sentence == (
-        "Where 10% of the images are anomalous, 33.3% of the flagged ones are (22.9% to 52.6%)."
+        "Where 10 % of the images are anomalous, 33.3 % of the flagged ones are (22.9 % to 52.6 %)."
     )
 
 

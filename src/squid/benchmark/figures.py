@@ -127,7 +127,7 @@ def plot_sheet(images: ImageSet, methods: Sequence[Reconstructions]) -> Figure:
 def _reconstruction(
     axes: Axes, method: Reconstructions, row: int, anomalous: NDArray[np.bool_]
 ) -> None:
-    share = "-" if method.restored is None else f"{method.restored:.0%}"
+    share = "-" if method.restored is None else f"{100 * method.restored:.0f} %"
     title = f"{method.title}\nrestored {share}" if row == 0 else ""
     _picture(axes, method.pictures[row], title, None, row)
     # A healthy image has nothing to restore: there it counts how many digits were kept.

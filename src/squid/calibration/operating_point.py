@@ -72,8 +72,8 @@ class OperatingPoint:
 
 
 def percent(share: float) -> str:
-    """0.05 -> 5%, with three digits at most."""
-    return f"{100 * share:.3g}%"
+    """0.05 -> 5 %, with three digits at most."""
+    return f"{100 * share:.3g} %"
 
 
 def rank_for(n: int, rate: float, confidence: float | None = None) -> int:

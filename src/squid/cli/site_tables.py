@@ -32,7 +32,8 @@ def show_site(console: Console, run: Path, site: "Site") -> None:
     print_line(
         console,
         f"It flags {found.flagged} of these {len(site.images)} healthy images: "
-        f"{found.flagged / len(site.images):.1%}, for a target of {percent(found.point.rate)}.",
+        f"{100 * found.flagged / len(site.images):.1f} %, for a target of "
+        f"{percent(found.point.rate)}.",
     )
     _show_drift(console, found.drift, found.unseen)
 
@@ -52,7 +53,7 @@ def _thresholds(calibration: "Calibration") -> Table:
 def _cells(point: "OperatingPoint") -> tuple[str, str]:
     if not point.enough:
         return "-", f"needs {point.needed}"
-    return f"{point.threshold:.6g}", f"{point.low:.1%} to {point.high:.1%}"
+    return f"{point.threshold:.6g}", f"{100 * point.low:.1f} % to {100 * point.high:.1f} %"
 
 
 def _point(point: "OperatingPoint") -> str:
@@ -75,7 +76,8 @@ def _show_drift(console: Console, drift: "Drift", unseen: float) -> None:
     print_line(
         console,
         f"A shift of {drift.smallest_shift:.2f} is found 80 times in 100. One of that size turns "
-        f"the run's rate into {unseen:.1%}, so use the site's threshold whatever this test says.",
+        f"the run's rate into {100 * unseen:.1f} %, so use the site's threshold whatever this test "
+        "says.",
     )
 
 
@@ -83,9 +85,9 @@ def show_groups(console: Console, column: str, groups: "list[GroupRate]") -> Non
     """False positives by group, at the site's threshold."""
     table = Table(escaped(column), "healthy images", "flagged", "95 % interval", "differs")
     for one in groups:
-        interval = f"{one.low:.1%} to {one.high:.1%}"
+        interval = f"{100 * one.low:.1f} % to {100 * one.high:.1f} %"
         differs = f"[bold]yes[/] (p = {one.p_value:.2g})" if one.differs else "no"
-        share = f"{one.flagged} ({one.share:.1%})"
+        share = f"{one.flagged} ({100 * one.share:.1f} %)"
         table.add_row(escaped(one.name), str(one.count), share, interval, differs)
     table.caption = "differs from the target rate: binomial test, corrected by Holm"
     console.print(table)
