@@ -29,6 +29,8 @@ SIZE, BLOCK = 32, 10
 TRAIN, TEST = 64, 24
 BRIGHT = 0.7
 """Above every normal pixel, yet near mid-gray, which an untrained network outputs everywhere."""
+STRENGTHS = (0.25, 0.5, 1.0)
+"""Of the graded task: how far the block is from the stripes to BRIGHT."""
 MOST_STEPS = 200
 """Most steps of a training in these tests."""
 TWO, LESIONS = "two members", "squid with lesions"
@@ -89,12 +91,20 @@ SMALL: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Task:
-    """Soft stripes of varying phase; anomalous images have a bright block somewhere."""
+    """Soft stripes of varying phase; anomalous images have a block somewhere, bright or fainter."""
 
     train: Tensor  # (n, 1, h, w) uint8
     normal: Tensor  # (n, 1, h, w) in [0, 1]
-    anomalous: Tensor  # (n, 1, h, w) in [0, 1]
+    clean: Tensor  # (n, 1, h, w) in [0, 1], the anomalous images without their block
     planted: Tensor  # (n, h, w) bool
+
+    @property
+    def anomalous(self) -> Tensor:
+        return self.graded(1.0)
+
+    def graded(self, strength: float) -> Tensor:
+        """The anomalous images with a block that shows as much of the stripes as it lacks."""
+        return self.clean.lerp(torch.tensor(BRIGHT), strength * self.planted[:, None])
 
     @property
     def mixed(self) -> Tensor:
@@ -104,13 +114,12 @@ class Task:
 @pytest.fixture(scope="module")
 def task() -> Task:
     generator = torch.Generator().manual_seed(0)
-    train, normal, anomalous = (stripes(n, generator) for n in (TRAIN, TEST, TEST))
+    train, normal, clean = (stripes(n, generator) for n in (TRAIN, TEST, TEST))
     corner = torch.randint(0, SIZE - BLOCK, (TEST, 2), generator=generator)
     place = torch.arange(SIZE)
     inside = (place >= corner[..., None]) & (place < corner[..., None] + BLOCK)  # (n, 2, side)
     planted = inside[:, 0, :, None] & inside[:, 1, None, :]
-    anomalous[planted[:, None]] = BRIGHT
-    return Task((train * 255).to(torch.uint8), normal, anomalous, planted)
+    return Task((train * 255).to(torch.uint8), normal, clean, planted)
 
 
 def stripes(n: int, generator: torch.Generator) -> Tensor:
@@ -406,6 +415,19 @@ def test_a_restored_method_scores_the_same(name: str, method: Method, task: Task
 def test_learns_to_detect_a_planted_anomaly(method: Method, task: Task) -> None:
     scores = method.score(torch.cat((task.normal, task.anomalous)))
     assert auc(scores.numpy(), [0] * TEST + [1] * TEST) > 0.75
+
+
+def test_detects_anomalies_by_their_strength(method: Method, task: Task) -> None:
+    """A method that has learnt a part of what it should finds the bright block, but no fainter one:
+    most do after a quarter of this training."""
+    normal, clean = method.score(task.normal), method.score(task.clean)
+    scores = [method.score(task.graded(strength)) for strength in STRENGTHS]
+    labels = [0] * TEST + [1] * TEST
+    faint, half, full = (auc(torch.cat((normal, one)).numpy(), labels) for one in scores)
+    assert half > 0.75
+    assert faint - 0.02 < half < full + 0.02
+    raised = scores[STRENGTHS.index(0.5)] > clean
+    assert raised.double().mean() > 0.9, "the block raises the score of the same image"
 
 
 def test_heatmaps_are_higher_at_the_anomaly(method: Method, task: Task) -> None:
