@@ -1,5 +1,5 @@
-"""The curves of a benchmark: the AUC along what a section varies, the ROC of each row, and the test
-AUC over each row's training."""
+"""The charts of a benchmark: the AUC along what a section varies, the ROC of each row, its AUC with
+and without what its score follows besides disease, and its test AUC over the training."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -26,7 +26,7 @@ from squid.report.style import (
 )
 
 TITLE_LETTERS = 40
-"""Letters of a line above a panel."""
+"""Letters of a line of a row's title."""
 
 
 def steadiest(lines: Sequence[Line]) -> list[Line]:
@@ -137,6 +137,57 @@ def _roc_curve(line: Line, place: int) -> Curve:
         PALETTE[colour],
         DASHES[turn % len(DASHES)],
     )
+
+
+# Adjusted against plain AUC
+
+
+def adjusted_aucs(section: str, lines: Sequence[Line]) -> Chart | None:
+    """None for a section that is a curve, and for results from before the adjustment."""
+    rows = [line for line in steadiest(lines) if line.value is None and line.adjusted is not None]
+    if not rows:
+        return None
+    return Chart(
+        name=f"adjusted-{section}",
+        alt=f"Plain and adjusted AUC of {', '.join(line.title for line in rows)}",
+        caption="Hollow: the AUC over all test images. Filled: within views where those differ, "
+        "else within deciles of sharpness, where that covariate cannot help. A long line to the "
+        "left is an AUC that came from how images were taken; one to the right, a score that it "
+        "had hidden. Mean of snapshots where there are some, else the end of training; bars: "
+        "sample standard deviation over seeds.",
+        plot=partial(plot_adjusted_aucs, rows),
+    )
+
+
+def plot_adjusted_aucs(lines: Sequence[Line]) -> Figure:
+    """One line for each row, the best adjusted AUC on top."""
+    known = [(spread, line) for line in lines if (spread := line.adjusted) is not None]
+    known.sort(key=lambda pair: pair[0].mean)
+    figure = canvas(6.4, 0.9 + 0.26 * len(known))
+    axes = figure.add_subplot()
+    for place, (adjusted, line) in enumerate(known):
+        plain = line.measure("auc")
+        axes.plot((plain.mean, adjusted.mean), (place, place), color=faint(), linewidth=1)
+        # Only the first row names its marks, for the legend.
+        labels = ("all images", "adjusted") if place == 0 else ("_", "_")
+        hollow: dict[str, Any] = {"markerfacecolor": "none", "label": labels[0]}
+        axes.errorbar(plain.mean, place, xerr=plain.std or 0.0, **_MARK, color=BLUE, **hollow)
+        axes.errorbar(
+            adjusted.mean,
+            place,
+            xerr=adjusted.std or 0.0,
+            **_MARK,
+            color=VERMILION,
+            label=labels[1],
+        )
+    axes.axvline(50, color=faint(), linewidth=1, linestyle=":")
+    axes.set_yticks(range(len(known)), [fill(line.title, TITLE_LETTERS) for _, line in known])
+    axes.set(xlabel="AUC, %")
+    legend(axes, loc="lower right")
+    return figure
+
+
+_MARK: dict[str, Any] = {"marker": "o", "markersize": 5, "capsize": 2, "elinewidth": 1}
 
 
 # The test AUC over a training

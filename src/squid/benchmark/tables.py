@@ -8,7 +8,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from squid.benchmark.curves import auc_curves, roc_curves, value_curve
+from squid.benchmark.curves import adjusted_aucs, auc_curves, roc_curves, value_curve
 from squid.benchmark.summary import SHOWN, Line, Spread, TrivialLine
 from squid.evaluation.record import Result
 from squid.report.page import Html, figure, join, note, page, section, table, tag
@@ -54,7 +54,7 @@ class BenchmarkTable:
 
     @property
     def _curves(self) -> tuple[dict[str, Chart], ...]:
-        return self.value_curves, self.roc_curves, self.auc_curves
+        return self.value_curves, self.adjusted_aucs, self.roc_curves, self.auc_curves
 
     @property
     def sections(self) -> list[str]:
@@ -63,19 +63,26 @@ class BenchmarkTable:
     @cached_property
     def auc_curves(self) -> dict[str, Chart]:
         """By section: how steady its rows were, where snapshots were taken."""
-        charts = {name: auc_curves(name, self._results(name)) for name in self.sections}
-        return {name: chart for name, chart in charts.items() if chart is not None}
+        return self._charts(lambda name: auc_curves(name, self._results(name)))
 
     @cached_property
     def value_curves(self) -> dict[str, Chart]:
         """By section: the AUC along what it varies."""
-        charts = {name: value_curve(name, self._of(name)[0]) for name in self.sections}
-        return {name: chart for name, chart in charts.items() if chart is not None}
+        return self._charts(lambda name: value_curve(name, self._of(name)[0]))
+
+    @cached_property
+    def adjusted_aucs(self) -> dict[str, Chart]:
+        """By section: what is left of each row's AUC within strata."""
+        return self._charts(lambda name: adjusted_aucs(name, self._of(name)[0]))
 
     @cached_property
     def roc_curves(self) -> dict[str, Chart]:
         """By section: the ROC curve of each row of a table."""
-        charts = {name: roc_curves(name, self._of(name)[0]) for name in self.sections}
+        return self._charts(lambda name: roc_curves(name, self._of(name)[0]))
+
+    def _charts(self, make: Callable[[str], Chart | None]) -> dict[str, Chart]:
+        """By section, where there is something to draw."""
+        charts = {name: make(name) for name in self.sections}
         return {name: chart for name, chart in charts.items() if chart is not None}
 
     def _results(self, name: str) -> dict[str, tuple[Result, ...]]:
@@ -201,8 +208,8 @@ def caption(lines: Sequence[Line]) -> str:
         "Percent, mean ± sample standard deviation over seeds "
         f"({', '.join(map(str, seeds))}). Accuracy and F1 are at the threshold of best accuracy on "
         "the test images themselves (as in the paper, optimistic); false alarms and found at the "
-        f"threshold for {lines[0].rate:.0%} false alarms on held-out healthy images. Selection "
-        "says which epochs give the scores and whether labels chose them. Adjusted: the mean of "
+        f"threshold for {100 * lines[0].rate:.0f} % false alarms on held-out healthy images. "
+        "Selection says which epochs give the scores and whether labels chose them. Adjusted: the mean of "
         "the AUCs within views where those differ, else within deciles of sharpness, weighted by "
         "anomalous images: what is left when that covariate cannot help. Trivial scores are of "
         f"the same images.{noise}{short} Device: {', '.join(devices)}; commit {', '.join(commits)}."
