@@ -209,10 +209,10 @@ def caption(lines: Sequence[Line]) -> str:
         f"({', '.join(map(str, seeds))}). Accuracy and F1 are at the threshold of best accuracy on "
         "the test images themselves (as in the paper, optimistic); false alarms and found at the "
         f"threshold for {100 * lines[0].rate:.0f} % false alarms on held-out healthy images. "
-        "Selection says which epochs give the scores and whether labels chose them. Adjusted: the mean of "
-        "the AUCs within views where those differ, else within deciles of sharpness, weighted by "
-        "anomalous images: what is left when that covariate cannot help. Trivial scores are of "
-        f"the same images.{noise}{short} Device: {', '.join(devices)}; commit {', '.join(commits)}."
+        "Selection says which epochs give the scores and whether labels chose them. Adjusted: the "
+        "mean of the AUCs within views where those differ, else within deciles of sharpness, "
+        "weighted by anomalous images: what is left when that covariate cannot help. Trivial "
+        f"scores are of the same images.{noise}{short} Device: {', '.join(devices)}; commit {', '.join(commits)}."
     )
 
 
