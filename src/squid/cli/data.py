@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 MOST = 6
 """Lines that are printed of a list; JSON has all."""
 
-app = typer.Typer(
-    cls=Verbs, help="Look at data before training or scoring.", no_args_is_help=True
-)
+app = typer.Typer(cls=Verbs, help="Look at data before training or scoring.", no_args_is_help=True)
 
 
 @app.command(cls=Verb)
@@ -123,7 +121,7 @@ def _write(found: "FolderCheck", out: Path, folder: "Folder") -> None:
 def _show(found: "FolderCheck") -> None:
     """A table of the class folders, then what is worth knowing, the worst at the end."""
     megabytes = sum(file.bytes for file in found.files) / 1e6
-    print_line(console, f"{escaped(found.root)}: {len(found.files)} images, {megabytes:.1f} MB")
+    print_line(console, f"{escaped(found.root)}: {len(found.images)} images, {megabytes:.1f} MB")
     table = Table("split", "class folder", "taken as", "images", "unreadable", "patients")
     for row in found.groups():
         patients = "?" if row.patients is None else str(row.patients)
@@ -131,9 +129,13 @@ def _show(found: "FolderCheck") -> None:
         table.add_row(*names, str(row.images), str(row.unreadable), patients)
     console.print(table)
     _show_counts("formats", found.formats())
+    for what, counts in found.headers().items():
+        _show_counts(what, counts)
     _show_counts("sizes", found.sizes())
     _show_counts("done to read them", found.steps())
     _show_counts("other files, not taken", found.others)
+    for reason, count in found.left_out.items():
+        print_line(console, f"[yellow]left out:[/] {count} files: {escaped(reason)}")
     for bits, (low, high, images) in found.values().items():
         kind = "floats" if bits == 32 else f"{bits} bit"
         print_line(console, f"values: {kind}, {low:g} to {high:g} ({images} images)")

@@ -19,12 +19,13 @@ from squid.data.applicable import not_applicable
 from squid.data.base import Progress
 from squid.data.container import JPEG, PNG
 from squid.data.decode import cores
-from squid.data.dicom import is_dicom
+from squid.data.dicom import DicomFacts, is_dicom
+from squid.data.dicom.header import refusal
 from squid.data.folder import Entry, Folder
 from squid.data.gray import Gray
 from squid.data.image import read_gray, warnings_of
 from squid.data.levels import Levels, Shades
-from squid.data.reading import Reading
+from squid.data.reading import DicomReading, Reading
 from squid.errors import DataError
 
 SIGNATURES = {PNG: "PNG", JPEG: "JPEG", b"II*\0": "TIFF", b"MM\0*": "TIFF", b"BM": "BMP"}
@@ -56,6 +57,10 @@ class CheckedFile:
     finding: str
     """'' where it is taken as normal."""
     patient: str | None
+    facts: DicomFacts | None = None
+    """What its header says; None where it is not DICOM."""
+    left_out: str = ""
+    """Why it is not taken, as the reports of a study; '' where it is."""
     bytes: int = 0
     format: str = ""
     size: tuple[int, int] = (0, 0)
@@ -113,13 +118,23 @@ class FolderCheck:
     """What may be wrong with the folders' names."""
 
     @cached_property
+    def images(self) -> list[CheckedFile]:
+        """The files that are taken."""
+        return [file for file in self.files if not file.left_out]
+
+    @cached_property
     def read(self) -> list[CheckedFile]:
-        """The files that can be read."""
-        return [file for file in self.files if not file.unreadable]
+        """Those that can be read."""
+        return [file for file in self.images if not file.unreadable]
 
     @property
     def unreadable(self) -> list[CheckedFile]:
-        return [file for file in self.files if file.unreadable]
+        return [file for file in self.images if file.unreadable]
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many files are not taken, by reason."""
+        return _counted(file.left_out for file in self.files if file.left_out)
 
     @property
     def not_applicable(self) -> list[CheckedFile]:
@@ -128,7 +143,7 @@ class FolderCheck:
     def groups(self) -> list[GroupRow]:
         """A row for each class folder of each split, in the order in which they were found."""
         members: dict[tuple[str, str, str], list[CheckedFile]] = defaultdict(list)
-        for file in self.files:
+        for file in self.images:
             members[file.split, file.kind, file.finding].append(file)
         return [
             GroupRow(
@@ -152,6 +167,21 @@ class FolderCheck:
         """What reading did to how many images."""
         return _counted(step for file in self.read for step in file.steps)
 
+    def headers(self) -> dict[str, dict[str, int]]:
+        """What the headers of DICOM files say, by what a recipe or a calibration may ask of
+        them."""
+        facts = [file.facts for file in self.images if file.facts is not None]
+        asked = {
+            "modalities": (one.modality for one in facts),
+            "views": (one.view for one in facts),
+            "body parts": (one.body_part for one in facts),
+            "machines": (one.manufacturer for one in facts),
+            "text burned into the pixels": (
+                one.burned_in for one in facts if one.burned_in == "YES"
+            ),
+        }
+        return {what: _counted(name or "?" for name in names) for what, names in asked.items()}
+
     def values(self) -> dict[int, tuple[float, float, int]]:
         """By significant bits: the lowest and the highest value, and the number of images."""
         found: dict[int, list[Values]] = defaultdict(list)
@@ -174,7 +204,7 @@ class FolderCheck:
     def shared_patients(self) -> list[SharedPatients]:
         """Pairs of groups with patients in common."""
         members: dict[str, dict[str, str]] = defaultdict(dict)
-        for file in self.files:
+        for file in self.images:
             if file.patient is not None:
                 members[file.group].setdefault(file.patient, file.name)
         shared = []
@@ -188,16 +218,18 @@ class FolderCheck:
         """Everything but the single files, for a program."""
         return {
             "root": str(self.root),
-            "images": len(self.files),
+            "images": len(self.images),
             "bytes": sum(file.bytes for file in self.files),
             "groups": [row._asdict() for row in self.groups()],
             "formats": self.formats(),
+            "headers": self.headers(),
             "sizes": self.sizes(),
             "values": [
                 {"bits": bits, "low": low, "high": high, "images": images}
                 for bits, (low, high, images) in self.values().items()
             ],
             "steps": self.steps(),
+            "left_out": self.left_out,
             "unreadable": {file.name: file.unreadable for file in self.unreadable},
             "not_applicable": {file.name: file.not_applicable for file in self.not_applicable},
             "duplicates": [[file.name for file in files] for files in self.duplicates()],
@@ -218,11 +250,26 @@ def check_folder(folder: Folder, progress: Progress | None = None) -> FolderChec
     placed = [(split, entry) for split, entries in given.items() for entry in entries]
     if not placed:
         raise DataError(f"There is no image in {root}.")
-    patients = folder.files([entry for _, entry in placed]).patients
-    known = patients or [None] * len(placed)
+    entries = [entry for _, entry in placed]
+    known = folder.files(entries).patients or [None] * len(placed)
+    reasons = [entry.left_out or _other_object(entry, folder.dicom) for entry in entries]
+    taken = [one for one, reason in zip(placed, reasons, strict=True) if not reason]
+    trained = "train" if "train" in given else "all"
+    warnings = folder.unrecognised([entry for split, entry in taken if split == trained])
+    # Then the folders of DICOM files are those of an export: one for each study.
+    by_study = bool(warnings) and any(entry.facts for entry in entries)
     waiting = [
-        CheckedFile(entry.path, entry.name, split, entry.kind, entry.finding, patient)
-        for (split, entry), patient in zip(placed, known, strict=True)
+        CheckedFile(
+            entry.path,
+            entry.name,
+            split,
+            "" if by_study else entry.kind,
+            entry.finding,
+            patient,
+            entry.facts,
+            reason,
+        )
+        for (split, entry), patient, reason in zip(placed, known, reasons, strict=True)
     ]
     checked: list[CheckedFile] = []
     with ThreadPoolExecutor(cores(), thread_name_prefix="check") as pool:
@@ -230,13 +277,18 @@ def check_folder(folder: Folder, progress: Progress | None = None) -> FolderChec
             checked.append(file)
             if progress is not None:
                 progress(len(checked), len(waiting))
-    others = _others(root, [entry for _, entry in placed])
-    warnings = folder.unrecognised(given.get("train", [entry for _, entry in placed]))
-    return FolderCheck(root, tuple(checked), others, warnings)
+    return FolderCheck(root, tuple(checked), _others(root, entries), warnings)
+
+
+def _other_object(entry: Entry, reading: DicomReading) -> str:
+    """Why a DICOM file is no image to be read; '' where it is one."""
+    return "" if entry.facts is None else refusal(entry.facts, reading).removeprefix("is ")
 
 
 def _look(file: CheckedFile, reading: Reading) -> CheckedFile:
     """The file with what decoding it shows."""
+    if file.left_out:
+        return file
     known = {**vars(file)}
     try:
         known["bytes"] = file.path.stat().st_size
@@ -314,14 +366,16 @@ def _counted(values: Iterable[str]) -> dict[str, int]:
 
 def _flat(file: CheckedFile) -> dict[str, Any]:
     about = asdict(file)
+    facts = file.facts or DicomFacts()
     width, height = about.pop("size")
     values = about.pop("values")
     steps, warnings = "; ".join(about.pop("steps")), "; ".join(about.pop("warnings"))
     kept = {key: about[key] for key in ("name", "split", "kind", "finding", "bytes", "format")}
     return {
         **kept,
+        **{"modality": facts.modality, "view": facts.view, "body_part": facts.body_part},
         **{"width": width, "height": height},
         **dict(zip(Values._fields, values or ("", "", ""), strict=True)),
         **{"steps": steps, "warnings": warnings},
-        **{key: about[key] for key in ("digest", "not_applicable", "unreadable")},
+        **{key: about[key] for key in ("digest", "not_applicable", "left_out", "unreadable")},
     }

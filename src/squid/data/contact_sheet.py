@@ -70,7 +70,9 @@ def _place(sheet: PIL.Image.Image, file: CheckedFile, x: int, y: int, reading: R
     font = PIL.ImageFont.load_default(11)
     taken = "anomalous" if file.finding else "normal"
     taken = taken if file.group == "all" else f"{taken}: {file.group}"
-    for line, text in enumerate((taken, Path(file.name).name)):
+    # In an export by study, files of all folders have the same names.
+    name = file.name if file.group == "all" else Path(file.name).name
+    for line, text in enumerate((taken, name)):
         draw.text((x, y + SIDE + 3 + 13 * line), _short(text), INK, font)
 
 
