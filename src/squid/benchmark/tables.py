@@ -212,7 +212,8 @@ def caption(lines: Sequence[Line]) -> str:
         "Selection says which epochs give the scores and whether labels chose them. Adjusted: the "
         "mean of the AUCs within views where those differ, else within deciles of sharpness, "
         "weighted by anomalous images: what is left when that covariate cannot help. Trivial "
-        f"scores are of the same images.{noise}{short} Device: {', '.join(devices)}; commit {', '.join(commits)}."
+        f"scores are of the same images.{noise}{short} Device: {', '.join(devices)}; commit "
+        f"{', '.join(commits)}."
     )
 
 
