@@ -284,9 +284,10 @@ def test_scoring_never_waits_for_the_device(method: Method, task: Task) -> None:
     """Batches of a common size are replayed as a CUDA graph."""
     if method.fits_images:
         pytest.skip("fits each image by gradient descent, so no CUDA graph replays it")
-    method.score(task.mixed)
+    images = task.mixed
+    method.score(images)
     with Waiting() as waiting:
-        method.score(task.mixed)
+        method.score(images)
     assert not waiting.found
 
 
