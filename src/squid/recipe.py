@@ -10,9 +10,11 @@ from pydantic import Field, SerializeAsAny, field_validator
 from squid.config import Config, nearest, override, parse, read_toml
 from squid.data import DATASETS
 from squid.data.base import DataConfig
+from squid.data.store import Augment
 from squid.errors import ConfigError
 from squid.methods import METHODS
 from squid.methods.base import MethodConfig
+from squid.methods.fusion import SMALL_RADIOGRAPHS, FusionConfig
 from squid.train import TrainConfig
 
 
@@ -72,6 +74,23 @@ def read_recipe(path: Path, settings: Iterable[str] = ()) -> Recipe:
     if "sections" in values:
         raise ConfigError(f"{path} holds a benchmark; run it with: squid benchmark {path}")
     return parse(Recipe, override(values, settings), str(path))
+
+
+def radiograph_recipe(data: DataConfig, *, small: bool, seed: int = 0) -> Recipe:
+    """The default for radiographs: a fusion of auto-encoders and a network that learns to find
+    synthetic lesions, which won on validation images of RSNA (docs/results.md).
+
+    `small` is for a CPU: 64 pixels instead of 128, in float32.
+    """
+    method = FusionConfig(size=64, parts=SMALL_RADIOGRAPHS) if small else FusionConfig()
+    augment = Augment(shift=0.05, scale=(0.95, 1.05), interpolation="bilinear")
+    return Recipe(
+        title="The default for radiographs",
+        seed=seed,
+        data=data,
+        method=method,
+        train=TrainConfig(precision="float32" if small else "bf16", augment=augment),
+    )
 
 
 def _pick(values: Any, known: Mapping[str, type[Config]], what: str) -> Any:

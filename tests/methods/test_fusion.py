@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from squid.config import parse
+from squid.data.folder import Folder
 from squid.data.store import ImageStore
 from squid.errors import ConfigError
 from squid.heatmaps import heatmap, kinds
@@ -13,7 +14,7 @@ from squid.methods import build
 from squid.methods.base import Batch, Method
 from squid.methods.fusion import Fusion, FusionConfig
 from squid.nn.preprocess import equalise
-from squid.recipe import read_recipe
+from squid.recipe import radiograph_recipe, read_recipe
 from squid.train import Engine, Monitor, TrainConfig, train
 
 AUTO = {"name": "auto_encoder", "channels": [8, 8], "latent": 4, "epochs": 1, "batch_size": 8}
@@ -126,3 +127,14 @@ def test_a_recipe_with_parts_survives_being_written(tmp_path: Path) -> None:
     recipe = read_recipe(path)
     (tmp_path / "again.toml").write_text(recipe.to_toml())
     assert read_recipe(tmp_path / "again.toml") == recipe
+
+
+def test_the_default_for_radiographs_has_a_smaller_form_for_a_cpu() -> None:
+    data = Folder(root=Path("images"))
+    large, small = (radiograph_recipe(data, small=one) for one in (False, True))
+    assert (large.method.size, small.method.size) == (128, 64)
+    assert small.train.precision == "float32", "bf16 is slower on most CPUs"
+    weights = [sum(p.numel() for p in build(one.method).parameters()) for one in (large, small)]
+    assert weights[1] < weights[0] / 2
+    parts = small.with_settings(["method.size=96"]).method.parts  # type: ignore[attr-defined]
+    assert [part.size for part in parts] == [96, 96, 96]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import Field, SerializeAsAny, field_validator
+from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator
 from torch import Tensor
 
 from squid.config import nearest
@@ -28,18 +28,36 @@ RADIOGRAPHS: tuple[MethodConfig, ...] = (
     SyntheticLesionsConfig(preprocess=("equalise",)),
 )
 """Parts chosen on validation images of RSNA (docs/log.md)."""
+SMALL_RADIOGRAPHS: tuple[MethodConfig, ...] = (
+    *RADIOGRAPHS[:2],
+    SyntheticLesionsConfig(channels=(16, 32, 64, 128, 128), preprocess=("equalise",)),
+)
+"""The same with a quarter of the work in the U-Net, for images of 64 pixels and a CPU."""
 
 
 class FusionConfig(MethodConfig):
-    """Parts are whole `method` tables, each with preprocessing and members of its own."""
+    """Parts are whole `method` tables, each with preprocessing and members of its own. All see the
+    same images, so the size of the whole counts."""
 
     name: Literal["fusion"] = "fusion"
-    parts: Annotated[tuple[SerializeAsAny[MethodConfig], ...], Field(min_length=2)] = RADIOGRAPHS
+    parts: Annotated[
+        tuple[SerializeAsAny[MethodConfig], ...], Field(min_length=2, validate_default=True)
+    ] = RADIOGRAPHS
 
     @field_validator("parts", mode="before")
     @classmethod
     def _pick_methods(cls, parts: Any) -> Any:
         return [_parse(part) for part in parts] if isinstance(parts, list | tuple) else parts
+
+    @field_validator("parts")
+    @classmethod
+    def _give_size(
+        cls, parts: tuple[MethodConfig, ...], info: ValidationInfo
+    ) -> tuple[MethodConfig, ...]:
+        if "size" not in info.data:  # an impossible one, which is an error of its own
+            return parts
+        size = {"size": info.data["size"]}
+        return tuple(type(part).model_validate({**part.model_dump(), **size}) for part in parts)
 
 
 def _parse(part: Any) -> Any:
@@ -65,9 +83,7 @@ class Fusion(Ensemble):
     def __init__(self, config: FusionConfig) -> None:
         from squid.methods import build
 
-        # All parts see the same images, so the size of the whole counts.
-        sized = [part.model_copy(update={"size": config.size}) for part in config.parts]
-        super().__init__(build(part) for part in sized)
+        super().__init__(build(part) for part in config.parts)
         self.config = config
         # One scale for all pixels: a scale per location would hide where maps are bright.
         self.map_scale = Standardiser(len(self.members))
