@@ -113,6 +113,19 @@ def test_pictures_are_bounded_and_keep_their_shape(written: Path) -> None:
     assert decoded(large, "reconstruction").size == (48, 48)
 
 
+def test_files_of_one_name_are_told_apart_by_their_folders(
+    study: Path, tiny_run: Path, tmp_path: Path
+) -> None:
+    for number, source in enumerate(sorted(study.glob("image *.png"))[:3]):
+        series = tmp_path / f"new/ST{number}/SE0"
+        series.mkdir(parents=True)
+        (series / "IM0").write_bytes(source.read_bytes())
+    (tmp_path / "new/ST0/SE0/notes.txt").write_text("notes")
+    write_page(tiny_run, tmp_path / "new", tmp_path / "page.html")
+    names = {row["name"] for row in rows_of(tmp_path / "page.html")}
+    assert names == {"ST0/SE0/notes.txt", "ST0/SE0/IM0", "ST1/SE0/IM0", "ST2/SE0/IM0"}
+
+
 def test_only_the_highest_scores_have_pictures(
     study: Path, tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +288,8 @@ def test_keys_go_through_the_list(page: Any) -> None:
 
 
 def test_the_heatmap_is_there_only_while_it_is_held(page: Any) -> None:
+    page.execute_script("open(rows.findIndex((row) => row.heat && !row.calm))")
+    wait(page, "return pictures.picture.src === rows[current].picture")
     actions = ActionChains(page)
     before = pixels(page)
     assert (before[:, :3] == before[:, :1]).all()  # gray
@@ -288,6 +303,16 @@ def test_the_heatmap_is_there_only_while_it_is_held(page: Any) -> None:
     assert (pixels(page) == held).all()
     actions.release().perform()
     assert (pixels(page) == before).all()
+
+
+def test_a_calm_heatmap_says_that_nothing_stands_out(page: Any, written: Path) -> None:
+    calm = [number for number, row in enumerate(rows_of(written)) if row.get("calm")]
+    assert calm  # the method finds nothing in some images
+    page.execute_script(f"open({calm[0]})")
+    wait(page, "return pictures.picture.src === rows[current].picture")
+    ActionChains(page).key_down("h").perform()
+    assert "nothing stands out beside the other images" in texts(page, "#message")[0]
+    ActionChains(page).key_up("h").perform()
 
 
 def test_inverting_and_windowing_change_values_as_computed(page: Any) -> None:

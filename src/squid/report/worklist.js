@@ -7,6 +7,7 @@ const rows = JSON.parse(find("rows").textContent);
 const STORE = "squid-worklist-" + about.id;
 const ANSWERS = ["agree", "disagree", "unsure"];
 const MARKS = { new: "", seen: "seen", agree: "✓ agree", disagree: "✕ disagree", unsure: "? unsure" };
+const CALM = "in which nothing stands out beside the other images";
 const PLAIN = { zoom: 1, x: 0, y: 0, level: 127.5, window: 255, invert: false };
 
 const view = { ...PLAIN, heat: false, reconstruction: false, opacity: 0.7 };
@@ -290,7 +291,7 @@ function note() {
   if (!row || row.score === null) return "";
   if (!row.picture) return row.note || about.no_picture;
   const said = [];
-  if (view.heat) said.push("heatmap");
+  if (view.heat && row.heat) said.push(`heatmap, ${row.calm ? CALM : "on one scale for all images"}`);
   if (view.reconstruction && row.reconstruction) said.push("left: image, right: reconstruction");
   if (view.invert) said.push("inverted");
   if (view.level !== PLAIN.level || view.window !== PLAIN.window) {

@@ -6,8 +6,9 @@ so memory does not grow with their number.
 
 import io
 import json
+import os
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from html import escape
@@ -44,6 +45,8 @@ QUALITY = 90
 AT_ONCE = 32
 """Images that are in memory at a time. The first ones set the scale of all heatmaps."""
 COLOURS = "plasma"
+FAINT = 0.1
+"""Share of the heatmaps' common scale below which nothing can be seen."""
 
 Row = dict[str, Any]
 """One image for the script of the page."""
@@ -65,7 +68,9 @@ def write_worklist(detector: Detector, results: Results, out: Path) -> Path:
         "facts": _json(_about(results, predictions)),
     }
     before, after = asset("worklist.html").split("$rows")
-    rows = chain(_scored(detector, predictions), _unscored(results))
+    unscored = list(chain(results.not_applicable(), results.skipped(), results.left_out()))
+    name_of = _short_names([one.source for one in predictions] + [name for name, _ in unscored])
+    rows = chain(_scored(detector, predictions, name_of), _unscored(unscored, name_of))
     with replacing(out) as partial, partial.open("w", encoding="utf-8") as file:
         file.write(Template(before).substitute(values) + "[")
         for number, row in enumerate(rows):
@@ -74,15 +79,26 @@ def write_worklist(detector: Detector, results: Results, out: Path) -> Path:
     return out
 
 
-def _scored(detector: Detector, predictions: Sequence[Prediction]) -> Iterator[Row]:
+def _short_names(sources: Sequence[str]) -> Callable[[str], str]:
+    """Of each file: its name or, where several have the same one, as in an archive's export, its
+    path below the folder that holds all."""
+    if len({Path(source).name for source in sources}) == len(sources):
+        return lambda source: portable(Path(source).name)
+    top = os.path.commonpath([os.path.dirname(os.path.abspath(source)) for source in sources])
+    return lambda source: portable(os.path.relpath(source, top))
+
+
+def _scored(
+    detector: Detector, predictions: Sequence[Prediction], name_of: Callable[[str], str]
+) -> Iterator[Row]:
     """A row for each image with a score; the first ones with pictures."""
-    facts = _Facts()
+    facts = _Facts(detector)
     scored = [one for one in predictions if one.score is not None]
     pictures = _pictures(detector, [one.source for one in scored[:SHOWN]])
     for prediction in scored:
         yield {
             "source": portable(prediction.source),
-            "name": portable(Path(prediction.source).name),
+            "name": name_of(prediction.source),
             "score": prediction.score,
             "p_value": prediction.p_value,
             "flagged": prediction.flagged,
@@ -92,15 +108,15 @@ def _scored(detector: Detector, predictions: Sequence[Prediction]) -> Iterator[R
         }
 
 
-def _unscored(results: Results) -> Iterator[Row]:
+def _unscored(unscored: Sequence[tuple[str, str]], name_of: Callable[[str], str]) -> Iterator[Row]:
     """Rows without a score: not applicable, unreadable, or left out of a folder."""
-    for source, reason in chain(results.not_applicable(), results.skipped(), results.left_out()):
+    for source, reason in unscored:
         name = portable(source)
         # Most reasons begin with the name, which stands beside them here.
         shown = portable(reason).removeprefix(name).lstrip(": ").removeprefix("not applicable: ")
         yield {
             "source": name,
-            "name": Path(name).name,
+            "name": name_of(source),
             **{"score": None, "p_value": None, "flagged": None, "reason": shown},
             "facts": [("Folder", str(Path(name).parent))],
         }
@@ -136,6 +152,7 @@ def _pictures(detector: Detector, sources: Sequence[str]) -> Iterator[Row]:
                 row: Row = {"picture": inlined(one.picture, "jpeg")}
                 if heat is not None and scale is not None:
                     row["heat"] = inlined(_coloured(heat[place], scale))
+                    row["calm"] = bool(_strength(heat[place], scale).max() < FAINT)
                 if reconstructions is not None:
                     row["reconstruction"] = inlined(_gray(reconstructions[place]), "jpeg")
                 place += 1
@@ -145,7 +162,7 @@ def _pictures(detector: Detector, sources: Sequence[str]) -> Iterator[Row]:
 def _look(detector: Detector, source: str) -> _Shown | str:
     """The image of a file, or why it cannot be read any more."""
     try:
-        gray = read_gray(Path(source), reading=detector.recipe.data.reading)
+        gray = read_gray(Path(source), reading=detector.reading)
     except DataError as error:
         return str(error)
     picture = gray.picture()
@@ -155,12 +172,16 @@ def _look(detector: Detector, source: str) -> _Shown | str:
     return _Shown(_jpeg(shown), resized(gray, detector.recipe.method.size, source).pixels)
 
 
+def _strength(heat: NDArray[np.float32], scale: tuple[float, float]) -> NDArray[np.float32]:
+    """A heatmap from 0 to 1 on a common scale. A flat one has no range: nothing stands out."""
+    low, high = scale
+    strength: NDArray[np.float32] = ((heat - low) / ((high - low) or 1.0)).clip(0, 1)
+    return strength
+
+
 def _coloured(heat: NDArray[np.float32], scale: tuple[float, float]) -> bytes:
     """A heatmap as PNG: the higher a value, the less transparent its colour."""
-    low, high = scale
-    # A flat heatmap has no range: nothing stands out in it, so it gets no colour.
-    strength = ((heat - low) / ((high - low) or 1.0)).clip(0, 1)
-    indices = np.rint(255 * strength).astype(np.uint8)  # (h, w)
+    indices = np.rint(255 * _strength(heat, scale)).astype(np.uint8)  # (h, w)
     picture = PIL.Image.frombytes("P", indices.shape[::-1], indices.tobytes())
     colours = np.rint(255 * colormaps[COLOURS](np.arange(256))[:, :3]).astype(np.uint8)
     picture.putpalette(colours.tobytes())
@@ -185,8 +206,14 @@ def _jpeg(picture: PIL.Image.Image) -> bytes:
 class _Facts:
     """What is shown of images beside their scores; nothing that names a patient."""
 
-    def __init__(self) -> None:
+    def __init__(self, detector: Detector) -> None:
         self._studies: dict[str, int] = {}
+        known = detector.calibration
+        self._rarest = (
+            f"{one_in(1 / (known.heldout + 1))}, with {known.heldout} {known.source}"
+            if known.heldout
+            else ""
+        )
 
     def of(self, prediction: Prediction) -> list[tuple[str, str]]:
         """Names and values, the image's own first."""
@@ -194,6 +221,7 @@ class _Facts:
         pairs = [
             *self._dicom(Path(prediction.source)),
             ("Score", f"{prediction.score:.5g}"),
+            ("Rarest that can be shown", self._rarest),
             ("Standardised", "" if standardised is None else f"{standardised:.3f}"),
             ("Folder", portable(str(Path(prediction.source).parent))),
             ("Done to read it", "; ".join(prediction.steps)),
@@ -231,8 +259,8 @@ def _about(results: Results, predictions: Sequence[Prediction]) -> Row:
 def _summary(results: Results) -> str:
     """Method, calibration and counts in a line."""
     about, flagging = results.about, results.flagging
-    flagged = f"flagged: {flagging.meaning}" if flagging.meaning else "not calibrated: no flags"
-    return f"{about.method} · {results.counts} · {flagged}"
+    threshold = f"threshold: {flagging.meaning}" if flagging.meaning else "not calibrated: no flags"
+    return f"{about.method} · {results.counts} · {threshold}"
 
 
 def _limits(results: Results, listed: int) -> str:
