@@ -7,7 +7,11 @@ from rich.console import Console
 from squid.cli.progress import TrainingProgress
 from squid.train import Epoch
 
-LOSSES = {"discriminator.discriminator": 0.00693, "generator.student": 0.9, "generator.teacher": 0.1}
+LOSSES = {
+    "discriminator.discriminator": 0.00693,
+    "generator.student": 0.9,
+    "generator.teacher": 0.1,
+}
 
 
 def test_nothing_is_cut_in_a_narrow_terminal():

@@ -37,13 +37,17 @@ Calibrated = Annotated[
         show_default="the run's own",
     ),
 ]
+Unverified = Annotated[
+    bool,
+    typer.Option("--unverified", help="Use files of the run that differ from its MANIFEST.sha256."),
+]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace a run that is already there.")
 ]
 
 
 class _Plain:
-    """Help without Python's types: a flag takes no value, and an argument's name says what it is."""
+    """Help without types: a flag takes no value, and an argument's name says what it is."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
