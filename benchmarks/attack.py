@@ -43,6 +43,7 @@ ATTACKS: dict[str, Attack] = {
     "folder-calibration": run_folders.calibration,
     "folder-recipe": run_folders.recipe,
     "folder-onnx": run_folders.onnx,
+    "folder-manifest": run_folders.manifest,
     "folder-links": run_folders.links,
     "kills-training": kills.training,
     "kills-scoring": kills.scoring,

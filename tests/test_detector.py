@@ -13,10 +13,11 @@ from torch import Tensor
 from squid.calibration import UNCALIBRATED, Calibration
 from squid.data.image_set import ImageSet, Splits
 from squid.detector import Detector
-from squid.errors import ConfigError, DataError, NotFiniteError
+from squid.errors import ConfigError, DataError, NotFiniteError, RunError
 from squid.inference.onnx import ExportError
 from squid.recipe import CalibrationConfig, Recipe
-from squid.run import Run
+from squid.run import Run, UnverifiedWarning
+from squid.run.manifest import Manifest, sha256
 from squid.training import calibrated_detector, new_method
 
 SIZE = 32
@@ -217,15 +218,30 @@ class TestOnnx:
         Run.create(run, detector.recipe, overwrite=True)
         assert not (run / "model.onnx").exists()
 
-    def test_a_file_older_than_the_weights_is_made_anew(self, tmp_path: Path) -> None:
-        run, images = saved(tmp_path, seed=1), torch.rand(2, SIZE, SIZE)
-        Detector.load(run, backend="onnx").score(images)
+    def test_a_file_of_other_weights_is_refused(self, tmp_path: Path) -> None:
+        """Also where the manifest was made to fit: the file itself names its weights."""
+        run = saved(tmp_path, seed=1)
+        Detector.load(run, backend="onnx")
+        assert Manifest(run).read()["model.onnx"] == sha256(run / "model.onnx")
         other = saved(tmp_path / "other", seed=2)
         os.replace(other / "model.safetensors", run / "model.safetensors")
-        os.utime(run / "model.safetensors")
-        expected = Detector.load(run, device="cpu", backend="torch").score(images)
-        found = Detector.load(run, backend="onnx").score(images)
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+        Manifest(run).add("model.safetensors")
+        for backend in ("auto", "onnx"):
+            with pytest.raises(RunError, match="was not made from the weights of this run; remove"):
+                Detector.load(run, device="cpu", backend=backend)  # type: ignore[arg-type]
+        Detector.load(run, device="cpu", backend="torch")
+
+    @pytest.mark.parametrize("content", [b"", b"junk" * 99])
+    def test_a_broken_file_is_one_sentence(self, tmp_path: Path, content: bytes) -> None:
+        run = saved(tmp_path, seed=1)
+        (run / "model.onnx").write_bytes(content)
+        with pytest.raises(RunError, match=r"model\.onnx is not in MANIFEST\.sha256"):
+            Detector.load(run, device="cpu")
+        with (
+            pytest.warns(UnverifiedWarning),
+            pytest.raises(RunError, match="cannot be opened by ONNX Runtime; remove it"),
+        ):
+            Detector.load(Run.open(run, verify=False), device="cpu")
 
     def test_auto_takes_an_onnx_file_that_is_there_and_writes_none(self, tmp_path: Path) -> None:
         run, images = saved(tmp_path, seed=1), torch.rand(3, SIZE, SIZE)

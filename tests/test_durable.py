@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from squid.detector import Detector
 from squid.durable import locked, replacing, write_text
 from squid.errors import BusyError, RunError
+from squid.run import Run, UnverifiedWarning
 
 
 def test_a_file_that_was_not_finished_leaves_the_old_one(tmp_path: Path) -> None:
@@ -54,6 +55,12 @@ def run(tiny_run: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny_run, tmp_path / "run"))
 
 
+def load_unverified(run: Path) -> Detector:
+    """With --unverified: the checks behind that of the checksums."""
+    with pytest.warns(UnverifiedWarning):
+        return Detector.load(Run.open(run, verify=False), device="cpu")
+
+
 def test_every_file_of_a_run_can_be_read_by_others(tiny_run: Path) -> None:
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tiny_run.iterdir()}
     assert set(modes.values()) == {0o644}, modes
@@ -67,14 +74,14 @@ def test_weights_that_are_no_numbers_are_refused(run: Path, value: float) -> Non
     tensors[name].view(-1)[0] = value
     save_file(tensors, path)
     with pytest.raises(RunError, match=rf"is damaged: '{name}' holds values that are not finite"):
-        Detector.load(run, device="cpu")
+        load_unverified(run)
 
 
 def test_torn_weights_are_refused(run: Path) -> None:
     path = run / "model.safetensors"
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(RunError, match=r"model\.safetensors is damaged"):
-        Detector.load(run, device="cpu")
+        load_unverified(run)
 
 
 @pytest.mark.parametrize(
@@ -92,13 +99,13 @@ def test_an_impossible_calibration_is_refused(run: Path, change: dict[str, objec
     path = run / "calibration.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(RunError, match=r"calibration\.json is damaged"):
-        Detector.load(run, device="cpu")
+        load_unverified(run)
 
 
 def test_a_torn_calibration_is_refused(run: Path) -> None:
     (run / "calibration.json").write_text('{"mean": 0.1, "st')
     with pytest.raises(RunError, match=r"calibration\.json is damaged"):
-        Detector.load(run, device="cpu")
+        load_unverified(run)
 
 
 def test_whole_weights_are_taken(run: Path) -> None:

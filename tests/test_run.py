@@ -1,6 +1,7 @@
 """The run folder: history, snapshots of a resumed training, weights, and what it refuses."""
 
 import dataclasses
+import pickle
 
 import numpy as np
 import pytest
@@ -10,8 +11,12 @@ from safetensors.torch import load_file, save_file
 from squid.errors import RunError
 from squid.recipe import read_recipe
 from squid.run import Run
+from squid.run.history import DamagedHistoryWarning
+from squid.run.states import OlderStateWarning
 from squid.train import Epoch
 from squid.training import new_method
+
+SCORES = {"epochs": np.array([1, 2]), "validation": np.ones((2, 2)), "test": np.ones((2, 3))}
 
 
 @pytest.fixture
@@ -139,17 +144,105 @@ def test_a_missing_weight_is_refused(recipe, tmp_path):
 def test_a_state_comes_back_and_can_be_dropped(recipe, tmp_path):
     run = Run.create(tmp_path / "run", recipe)
     assert run.load_state() is None
-    run.save_state({"epoch": 2, "method": {"w": torch.arange(3)}})
+    run.save_state(state(2))
     assert run.load_state()["method"]["w"].tolist() == [0, 1, 2]
     run.drop_state()
     assert run.load_state() is None
+    assert not run.has_state
+
+
+def state(epoch):
+    parts = {"stage": 0, "epoch": epoch, "step": 0, "totals": {}, "optimizers": []}
+    return {**parts, "method": {"w": torch.arange(3)}}
+
+
+@pytest.mark.parametrize("damage", [b"", b"junk" * 99, b"PK\x03\x04", None])
+def test_a_damaged_state_gives_way_to_the_one_before(recipe, tmp_path, damage):
+    """An empty one is what a power cut leaves on some file systems; `None` is a kill between."""
+    run = Run.create(tmp_path / "run", recipe)
+    run.save_state(state(1))
+    run.save_state(state(2))
+    last = run.path / "resume.pt"
+    whole = last.read_bytes()
+    if damage is None:
+        last.unlink()
+        assert run.load_state()["epoch"] == 1
+        return
+    for torn in (damage, whole[: len(whole) // 2]):
+        last.write_bytes(torn)
+        with pytest.warns(OlderStateWarning, match="goes on from the state before it"):
+            assert run.load_state()["epoch"] == 1
+
+
+def test_no_state_that_is_whole_is_one_sentence(recipe, tmp_path):
+    run = Run.create(tmp_path / "run", recipe)
+    for other in ({"epoch": 1}, [1, 2]):
+        torch.save(other, run.path / "resume.pt")
+        with pytest.raises(RunError, match="is damaged, and there is no state before it; train"):
+            run.load_state()
+
+
+def test_a_pickle_in_a_state_is_not_run(recipe, tmp_path):
+    class Payload:
+        def __reduce__(self):
+            return (tmp_path / "owned").touch, ()
+
+    run = Run.create(tmp_path / "run", recipe)
+    with (run.path / "resume.pt").open("wb") as file:
+        pickle.dump(Payload(), file)
+    with pytest.raises(RunError, match="is damaged"):
+        run.load_state()
+    assert not (tmp_path / "owned").exists()
+
+
+@pytest.mark.parametrize("cut", ["train,3,0.0001,0.", "train", "\xff\xfe\0", 'train,"3'])
+def test_a_history_that_is_cut_keeps_its_whole_lines(recipe, tmp_path, cut):
+    run = Run.create(tmp_path / "run", recipe)
+    for number in (1, 2):
+        run.add_history(epoch(number))
+    with (run.path / "history.csv").open("ab") as file:
+        file.write(cut.encode("latin-1"))
+    again = Run.open(run.path)
+    with pytest.warns(DamagedHistoryWarning, match="is damaged in line 4; the rest is left out"):
+        assert places(again) == [("train", 1), ("train", 2)]
+    with pytest.warns(DamagedHistoryWarning):
+        again.add_history(epoch(3))
+    assert places(again) == [("train", 1), ("train", 2), ("train", 3)]
+
+
+def test_a_history_writes_to_no_planted_link(recipe, tmp_path):
+    run, victim = Run.create(tmp_path / "run", recipe), tmp_path / "victim"
+    victim.write_text("precious\n")
+    (run.path / "history.csv").symlink_to(victim)
+    run.add_history(epoch(1))
+    assert victim.read_text() == "precious\n"
+    assert places(run) == [("train", 1)]
 
 
 def test_snapshots_come_back(recipe, tmp_path):
     run = Run.create(tmp_path / "run", recipe)
     assert run.snapshots is None
-    run.save_snapshots({"epochs": np.array([1, 2]), "test": np.ones((2, 3))})
+    run.save_snapshots(SCORES)
     assert run.snapshots["test"].shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(path.read_bytes()[:200]),
+        lambda path: np.savez(path, epochs=np.array([1]), test=np.ones((1, 3))),
+        lambda path: np.savez(path, **SCORES | {"test": np.full((2, 3), np.nan)}),
+        lambda path: np.savez(path, **SCORES | {"test": np.ones((3, 3))}),
+        lambda path: np.savez(path, **SCORES | {"test": np.array([[None]])}),
+    ],
+)
+def test_damaged_snapshots_are_one_sentence(recipe, tmp_path, change):
+    run = Run.create(tmp_path / "run", recipe)
+    run.save_snapshots(SCORES)
+    change(run.path / "snapshots.npz")
+    with pytest.raises(RunError, match=r"snapshots\.npz is damaged; remove it to go on"):
+        _ = run.snapshots
 
 
 def test_dataclass_of_an_epoch_is_frozen():

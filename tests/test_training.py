@@ -45,6 +45,7 @@ def same_model(a, b):
 def test_a_training_leaves_what_the_next_verbs_need(tiny_run):
     names = {path.name for path in tiny_run.iterdir()}
     assert names == {
+        "MANIFEST.sha256",
         "calibration.json",
         "environment.json",
         "history.csv",

@@ -3,8 +3,10 @@
 import csv
 import io
 import math
+import os
 import random
 import shutil
+import stat
 from pathlib import Path
 
 from attacks.images import damaged, seeds
@@ -61,7 +63,7 @@ def files(setting: Setting) -> Tally:
             kind, data = originals[number % len(originals)]
             names.append(f"{number:06}.{kind.split()[0]}")
             (folder / names[-1]).write_bytes(damaged(data, rng)[1])
-        outcome = squid("score", setting.run, folder, "--skip-unreadable", "--format", "csv")
+        outcome = squid("score", setting.run, folder, "--format", "csv")
         _count(tally, outcome, names, good, f"files from {start}")
         shutil.rmtree(folder)
     return tally
@@ -90,34 +92,51 @@ def _count(tally: Tally, outcome: Outcome, names: list[str], good: Scores, what:
 
 
 WORDS = (
-    "--rate", "--format", "--out", "--device", "--backend", "--precision", "--compile",
-    "--skip-unreadable", "--kind", "--raw", "--set", "--selection", "--threshold", "--seeds",
-    "--devices", "--nodes", "--resume", "--overwrite", "--list", "--sections", "--rows",
-    "--parallel", "--damaged", "--unverified", "--help", "--version", "--",
+    "--rate", "--format", "--out", "--device", "--backend", "--precision", "--strict", "--kind",
+    "--set", "--selection", "--threshold", "--seeds", "--devices", "--nodes", "--resume",
+    "--overwrite", "--list", "--damaged", "--unverified", "--fdr", "--worklist", "--steps",
+    "--calibration", "--dicom-out", "--gsps", "--values", "--name", "--by", "--on-average",
+    "--confidence", "--few", "--dry-run", "--prevalence", "--settle", "--help", "--version", "--",
 )  # fmt: skip
 VALUES = (
     "0", "1", "-1", "0.1", "nan", "inf", "1e999", "", " ", "-", "table", "csv", "json", "npy",
     "auto", "cpu", "cuda", "onnx", "torch", "bf16", "float32", "final", "best_epoch", "healthy",
     "gradcam", "residual", "method.size=1e9", "method.width=-1", "data.root=/", "seed=x", "=",
-    "[red]", "\\[/]", "\x1b[31m", "\udcff", "é" * 300, "../..", "/dev/null", "/proc/1/mem", "*",
+    "[red]", "\\[/]", "\x1b[31m", "\udcff", "é" * 300, "..", "device", "/proc/self/mem", "*",
 )  # fmt: skip
-VERBS = ("score", "explain", "evaluate", "report", "data", "calibrate", "train", "convert")
+VERBS: tuple[tuple[str, ...], ...] = (
+    ("score",), ("explain",), ("evaluate",), ("compare",), ("report",), ("data", "show"),
+    ("data", "check"), ("calibrate",), ("train",), ("convert",), ("watch", "--once"),
+)  # fmt: skip
 
 
 def options(setting: Setting) -> Tally:
     """Random options and values in front of, behind and instead of the right ones."""
     tally = Tally("command line: random options")
-    image = sorted(setting.images.iterdir())[0]
-    for number in range(setting.times(2_000)):
+    work = setting.folder / "work" / "here"
+    for number in range(setting.times(1_500)):
         rng = setting.random(f"options/{number}")
-        run = setting.folder / "run"
-        shutil.copytree(setting.run, run, dirs_exist_ok=True)
-        places = [str(run), str(image), str(setting.recipe), str(setting.folder / "new.csv")]
-        words = [rng.choice(VERBS), *_words(rng, places)]
-        outcome = squid(*words, folder=setting.folder)
+        shutil.rmtree(work.parent, ignore_errors=True)
+        shutil.copytree(setting.run, work / "run")
+        shutil.copytree(setting.images, work / "images")
+        _device(work / "device")
+        image = min((work / "images").iterdir())
+        shutil.copy(setting.recipe, work)
+        entries = (work / "run", image, work / setting.recipe.name, work / "new.csv")
+        places = [str(path) for path in entries]
+        words = [*rng.choice(VERBS), *_words(rng, places)]
+        outcome = squid(*words, folder=work)
         if tally.note(outcome, repr(words)):
             tally.answered += 1
     return tally
+
+
+def _device(path: Path) -> None:
+    """What is written there is gone, as in /dev/null, but no other program needs it."""
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    except PermissionError:
+        path.symlink_to(os.devnull)
 
 
 def _words(rng: random.Random, places: list[str]) -> list[str]:

@@ -9,6 +9,8 @@ from attacks.process import Outcome
 
 HANG = 5.0
 """Seconds of processor time from which on one input counts as a hang."""
+PARTIAL = 3
+"""Exit code of a result that leaves out files which cannot be read."""
 SHOWN = 10
 """Failures kept as evidence for each attack."""
 
@@ -62,7 +64,7 @@ class Tally:
             last = (outcome.err.strip().splitlines() or [f"signal {-outcome.code}"])[-1]
             self.fault("tracebacks", f"{what}: {last[:200]}")
             return False
-        if outcome.code != 0:
+        if outcome.code not in (0, PARTIAL):
             self.refused += 1
             if not outcome.err.strip():
                 self.fault("wrong", f"{what}: exit code {outcome.code} without a sentence")

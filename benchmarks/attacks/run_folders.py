@@ -1,9 +1,11 @@
 """Run folders that were damaged, or made to deceive: refused, or the same answer as before."""
 
+import hashlib
 import json
 import math
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +16,12 @@ from safetensors.torch import load, save
 
 from attacks.command import baseline, same, scores
 from attacks.images import damaged
-from attacks.process import squid
+from attacks.process import Outcome, squid
 from attacks.record import Setting, Tally
 
 Change = Callable[[Path], object]
+LARGE = 2**40
+"""Bytes of a file with nothing in it, which takes no room on the disk."""
 
 
 def weights(setting: Setting) -> Tally:
@@ -55,6 +59,54 @@ def onnx(setting: Setting) -> Tally:
     return _attack(setting, "run folder: ONNX file", named, None, 0)
 
 
+def manifest(setting: Setting) -> Tally:
+    """`MANIFEST.sha256` itself, and files it covers that are no files."""
+    named: dict[str, Change] = {
+        "no manifest": lambda run: (run / "MANIFEST.sha256").unlink(),
+        "empty": lambda run: (run / "MANIFEST.sha256").write_text(""),
+        "names outside": lambda run: _append(run, f"{'0' * 64}  ../../../etc/passwd\n"),
+        "endless": lambda run: os.truncate(run / "MANIFEST.sha256", LARGE),
+        "not text": lambda run: (run / "MANIFEST.sha256").write_bytes(b"\xff\0" * 999),
+        **{
+            f"{file}: {kind}": _instead(file, make)
+            for file in ("MANIFEST.sha256", "model.safetensors", "recipe.toml", "calibration.json")
+            for kind, make in INSTEAD.items()
+        },
+    }
+    return _attack(setting, "run folder: manifest", named, "MANIFEST.sha256", 60)
+
+
+def _is_small(path: Path) -> bool:
+    return not path.is_symlink() and path.is_file() and path.stat().st_size < LARGE
+
+
+INSTEAD: dict[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "a folder": Path.mkdir,
+    "zeros without end": lambda path: path.symlink_to("/dev/zero"),
+    "a terabyte": lambda path: _sparse(path),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+}
+
+
+def _sparse(path: Path) -> None:
+    path.touch()
+    os.truncate(path, LARGE)
+
+
+def _instead(file: str, make: Callable[[Path], object]) -> Change:
+    def change(run: Path) -> None:
+        (run / file).unlink()
+        make(run / file)
+
+    return change
+
+
+def _append(run: Path, text: str) -> None:
+    path = run / "MANIFEST.sha256"
+    path.write_text(path.read_text() + text)
+
+
 RECIPES = (
     "method.width = 99999999", "method.members = 100000", "method.size = 1000000000",
     "method.discriminator_width = 99999999", "method.slots = 1000000000000",
@@ -81,13 +133,33 @@ def _attack(
         outcome = squid("score", run, setting.images, "--format", "csv")
         if tally.note(outcome, what):
             tally.answer(same(scores(outcome.out), good), f"{what}: another answer, exit code 0")
-        # Without the checksums another answer may be right, but it must be one.
+        # Without right checksums another answer may be the folder's own, but it must be one.
         outcome = squid("score", run, setting.images, "--format", "csv", "--unverified")
-        if tally.note(outcome, f"{what}, unverified"):
-            found = [score for score, _ in scores(outcome.out).values()]
-            tally.answer(all(map(math.isfinite, found)), f"{what}: a score that is no number")
+        _answer(tally, outcome, f"{what}, unverified")
+        _sign(run)
+        outcome = squid("score", run, setting.images, "--format", "csv")
+        _answer(tally, outcome, f"{what}, with its own checksums")
         shutil.rmtree(run)
     return tally
+
+
+def _answer(tally: Tally, outcome: Outcome, what: str) -> None:
+    if tally.note(outcome, what):
+        found = [score for score, _ in scores(outcome.out).values()]
+        finite = bool(found) and all(map(math.isfinite, found))
+        tally.answer(finite, f"{what}: a score that is no number, or none")
+
+
+def _sign(run: Path) -> None:
+    """Checksums of the files as they are now, as whoever made the folder can write them."""
+    path = run / "MANIFEST.sha256"
+    if not _is_small(path):
+        return
+    lines = []
+    for name in re.findall(r"^\S+  (\S+)$", path.read_text(errors="replace"), re.MULTILINE):
+        if _is_small(run / name):
+            lines.append(f"{hashlib.sha256((run / name).read_bytes()).hexdigest()}  {name}\n")
+    path.write_text("".join(lines))
 
 
 def _on(file: str, change: Callable[[bytes], bytes]) -> Change:

@@ -55,9 +55,9 @@ def _both(tally: Tally, setting: Setting, folder: Path, path: Path, good: Scores
     """The folder that holds it, and the entry itself, printed and written."""
     out = setting.folder / "scores.csv"
     for words in (
-        ("score", setting.run, folder, "--skip-unreadable", "--format", "csv"),
+        ("score", setting.run, folder, "--format", "csv"),
         ("score", setting.run, path, "--format", "csv"),
-        ("score", setting.run, path, "--skip-unreadable", "--out", out),
+        ("score", setting.run, path, "--strict", "--out", out),
         ("explain", setting.run, path, "--out", setting.folder / "maps"),
     ):
         outcome = squid(*words)

@@ -144,7 +144,7 @@ class Detector:
     @classmethod
     def load(
         cls,
-        run: Path | str,
+        run: Run | Path | str,
         *,
         device: Device | torch.device = "auto",
         backend: Backend = "auto",
@@ -156,6 +156,9 @@ class Detector:
         """From a run folder, and nothing else; `calibration` names one of a site (`squid
         calibrate`), the run's own by default; `damaged` says what to do with damaged files, as its
         recipe does by default.
+
+        Files that differ from the folder's manifest are refused, unless the run is given as
+        `Run.open(folder, verify=False)`.
 
         `backend`: `auto` takes ONNX Runtime on a CPU if the run has an ONNX file; `onnx` writes
         that file where it is missing; `torch` runs the method itself, with its modules' hooks.
@@ -185,9 +188,10 @@ class Detector:
 
     def save(self, run: Path | str, *, overwrite: bool = False) -> None:
         """A run folder that `load` reads."""
-        folder = Run.create(run, self.recipe, overwrite=overwrite)
-        folder.save_method(self.method)
-        folder.save_calibration(self.calibration)
+        folder = Run(run)
+        with folder.only_writer():
+            Run.create(run, self.recipe, overwrite=overwrite)
+            folder.finish(self.method, self.calibration)
 
     def score(self, images: Images) -> NDArray[np.float64]:
         """(n,) raw scores, higher = more anomalous; an image for which none means anything is

@@ -1,7 +1,9 @@
 """From a recipe to a run folder: train it, calibrate it, write down what a user must know."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +15,14 @@ from squid.calibration import UNCALIBRATED, CalibrationNote, calibrate
 from squid.calibration.facts import image_facts
 from squid.config import Device
 from squid.data.folder import Folder
+from squid.data.headers import not_asked_for, patients_of, read_headers
 from squid.data.image_set import NORMAL, ImageSet, Splits, check, digests, draw_groups
 from squid.data.inputs import Images, read_images
-from squid.data.headers import not_asked_for, patients_of, read_headers
 from squid.data.pixels import add_noise
 from squid.data.reading import Reading
 from squid.data.store import ImageStore, transform
 from squid.detector import Detector
-from squid.errors import DataError, DivergedError, RunError
+from squid.errors import DataError, DivergedError, RunError, SquidError
 from squid.methods import build
 from squid.methods.base import Method
 from squid.recipe import Recipe, read_recipe
@@ -102,18 +104,23 @@ def train_run(
     splits = splits or recipe.data.load(recipe.method.size)
     if not resume:  # only now, so that a training that is refused leaves no folder
         check_batches(new_method(recipe), len(splits.train), engine.world)
-        refusal = engine.from_leader(lambda: _create(out, recipe, overwrite))
+    with ExitStack() as held:
+        created = None if resume else partial(Run.create, out, recipe, overwrite=overwrite)
+        refusal = engine.from_leader(lambda: _claim(run, held, created))
         if refusal is not None:
             raise refusal
-    state = run.load_state() if resume else None
-    return _train(run, recipe, splits, engine, monitor or Monitor(), state)
+        state = run.load_state() if resume else None
+        return _train(run, recipe, splits, engine, monitor or Monitor(), state)
 
 
-def _create(out: Path, recipe: Recipe, overwrite: bool) -> RunError | None:
-    """Returns the error instead of raising it, so that all processes can raise it."""
+def _claim(run: Run, held: ExitStack, create: Callable[[], Run] | None) -> SquidError | None:
+    """Hold the folder as its only writer. Returns the error instead of raising it, so that all
+    processes can raise it."""
     try:
-        Run.create(out, recipe, overwrite=overwrite)
-    except RunError as error:
+        held.enter_context(run.only_writer())
+        if create is not None:
+            create()
+    except SquidError as error:
         return error
     return None
 
@@ -144,8 +151,7 @@ def _train(
             f"squid train --resume {run.path}"
         ) from None
     if engine.leads:
-        run.save_method(detector.method)
-        run.save_calibration(detector.calibration)
+        run.finish(detector.method, detector.calibration)
         run.write_model_card(_model_card(run))
         run.drop_state()
     return detector
@@ -229,7 +235,7 @@ def train_seeds(
         if Run(folder).finished and not overwrite:
             continue
         one = recipe.model_copy(update={"seed": seed})
-        begun = (folder / "resume.pt").is_file() and not overwrite
+        begun = Run(folder).has_state and not overwrite
         train_run(
             one, folder, engine=engine, monitor=monitor, splits=splits, resume=begun, overwrite=True
         )

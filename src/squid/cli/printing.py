@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from squid.evaluation.record import Evaluation, Evaluations
     from squid.outputs.results import Results
     from squid.recipe import Recipe
+    from squid.run import Run
 
 # No emoji codes: a file name may hold what looks like one.
 console = Console(emoji=False)
@@ -129,11 +130,9 @@ def show_evaluation(
     print_line(console, f"Next: squid report {escaped(run)}")
 
 
-def show_threshold_note(console: Console, run: Path, metrics: "Metrics") -> None:
+def show_threshold_note(console: Console, run: "Run", metrics: "Metrics") -> None:
     """Where the rate of a threshold from held-out images may lie."""
-    from squid.run import Run
-
-    calibration = Run.open(run).calibration
+    calibration = run.calibration
     if metrics.threshold.rate is not None and calibration.heldout:
         point = calibration.operating_point(metrics.threshold.rate)
         text = point.note or f"with {point.heldout} held-out images the true rate of the threshold"

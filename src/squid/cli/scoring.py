@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from squid.cli.options import SKIPPED, Calibrated, DeviceOption, Format, RunFolder
+from squid.cli.options import SKIPPED, Calibrated, DeviceOption, Format, RunFolder, Unverified
 from squid.cli.printing import (
     check_file,
     check_target,
@@ -108,6 +108,7 @@ def score(
         ),
     ] = None,
     device: DeviceOption = "auto",
+    unverified: Unverified = False,
     backend: Annotated[
         Backend,
         typer.Option(
@@ -142,6 +143,7 @@ def score(
     from squid.detector import Detector
     from squid.outputs.journal import fingerprint, open_journal
     from squid.outputs.results import Results, describe, score_into
+    from squid.run import Run
 
     if sum(choice is not None for choice in (rate, threshold, fdr)) > 1:
         raise ConfigError("--rate, --threshold and --fdr each set the threshold; give one of them.")
@@ -152,7 +154,7 @@ def score(
     if worklist is not None:
         check_file(worklist)
     detector = Detector.load(
-        run,
+        Run.open(run, verify=not unverified),
         device=device,
         backend=backend,
         precision=precision,
@@ -325,6 +327,7 @@ def calibrate(
     ] = False,
     strict: Strict = False,
     device: DeviceOption = "auto",
+    unverified: Unverified = False,
 ) -> None:
     """Measure thresholds on healthy images of your hospital, beside the run's own, and compare.
 
@@ -333,13 +336,14 @@ def calibrate(
     Example: `squid calibrate runs/mine healthy-images --name my-hospital`
     """
     from squid.cli.progress import FileProgress
+    from squid.run import Run
     from squid.site import calibrate_site, read_groups
 
     if (by is None) != (table is None):
         raise ConfigError("--by names a column of --table; give both.")
     with FileProgress(errors) as progress:
         site = calibrate_site(
-            run,
+            Run.open(run, verify=not unverified),
             healthy,
             name=name,
             rate=rate,

@@ -15,6 +15,7 @@ from squid.cli.options import (
     ImagePaths,
     OutputFormat,
     RunFolder,
+    Unverified,
 )
 from squid.cli.printing import (
     console,
@@ -67,6 +68,7 @@ def evaluate(
         ),
     ] = None,
     device: DeviceOption = "auto",
+    unverified: Unverified = False,
     format_: OutputFormat = "table",
 ) -> None:
     """Score the test images of a run's recipe and print every metric with its interval.
@@ -78,9 +80,11 @@ def evaluate(
     """
     from squid.evaluation.evaluate import evaluate_run
     from squid.evaluation.prevalence import predictive_value
+    from squid.run import Run
 
     usual: ThresholdKind = "best_accuracy" if selection == "best_epoch" else "healthy"
-    record = evaluate_run(run, device=device, settings=set_ or [])
+    opened = Run.open(run, verify=not unverified)
+    record = evaluate_run(opened, device=device, settings=set_ or [])
     if selection not in record.by_selection:
         raise RunError(
             f"{run} has no snapshots of these images: train with train.snapshot_every, or leave "
@@ -100,7 +104,7 @@ def evaluate(
         show_evaluation(console, run, record, evaluation, metrics)
     if chances is not None and format_ == "table":
         print_line(console, chances.sentence)
-    show_threshold_note(errors, run, metrics)
+    show_threshold_note(errors, opened, metrics)
 
 
 def explain(
@@ -121,6 +125,7 @@ def explain(
     ] = None,
     calibration: Calibrated = None,
     device: DeviceOption = "auto",
+    unverified: Unverified = False,
 ) -> None:
     """Show where each image is anomalous: a PNG of input, reconstruction and heatmap.
 
@@ -132,9 +137,11 @@ def explain(
     from squid.cli.progress import FileProgress
     from squid.detector import Detector
     from squid.report.overlays import write_overlays
+    from squid.run import Run
 
     # The torch network: heatmaps need its layers.
-    detector = Detector.load(run, device=device, backend="torch", calibration=calibration)
+    opened = Run.open(run, verify=not unverified)
+    detector = Detector.load(opened, device=device, backend="torch", calibration=calibration)
     with FileProgress(errors, "explaining") as progress:
         written = write_overlays(detector, images, out, kind, values=values, progress=progress)
     for path in written.pictures:
@@ -162,15 +169,18 @@ def report(
         ),
     ] = None,
     device: DeviceOption = "auto",
+    unverified: Unverified = False,
 ) -> None:
     """Write one self-contained HTML page about a run, or one that compares several.
 
     Example: `squid report runs/demo`
     """
     from squid.report import write_report
+    from squid.run import Run
 
     with errors.status("Making figures"):
-        written = write_report(runs, out, device=device)
+        opened = [Run.open(run, verify=not unverified) for run in runs]
+        written = write_report(opened, out, device=device)
     for alert in written.alerts:
         print_line(errors, f"[bold red]warning:[/] {escaped(alert)}")
     print_line(console, f"Report: [bold]{escaped(written.path)}[/] (open it in a browser)")

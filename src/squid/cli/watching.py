@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from squid.cli.options import SKIPPED, Calibrated, DeviceOption, RunFolder
+from squid.cli.options import SKIPPED, Calibrated, DeviceOption, RunFolder, Unverified
 from squid.cli.printing import console, errors, escaped, note, print_line
 from squid.errors import ConfigError
 
@@ -49,6 +49,7 @@ def watch(
         float | None, typer.Option(metavar="RATE", help="Flag at this false-positive rate.")
     ] = None,
     device: DeviceOption = "auto",
+    unverified: Unverified = False,
 ) -> None:
     """Score each file that comes into a folder, once, and move it to `done` or `failed`.
 
@@ -60,9 +61,11 @@ def watch(
     from squid.detector import Detector
     from squid.node.watch import Watch
     from squid.outputs.results import describe, flag_by_rate
+    from squid.run import Run
 
     seconds = _seconds(still)
-    detector = Detector.load(run, device=device, calibration=calibration)
+    opened = Run.open(run, verify=not unverified)
+    detector = Detector.load(opened, device=device, calibration=calibration)
     failed = 0
 
     def report(outcome: "Outcome") -> None:

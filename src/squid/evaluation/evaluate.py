@@ -32,7 +32,7 @@ NOISE = 0.1
 
 
 def evaluate_run(
-    out: Path | str,
+    out: Run | Path | str,
     *,
     device: Device = "auto",
     settings: Sequence[str] = (),
@@ -44,7 +44,7 @@ def evaluate_run(
     nothing is written. `splits` are the images, where they are read already.
     """
     run = Run.open(out)
-    detector = Detector.load(out, device=device)
+    detector = Detector.load(run, device=device)
     recipe = run.recipe.with_settings(settings) if settings else run.recipe
     splits = splits or recipe.data.load(recipe.method.size)
     # Other data than that of the training: the folder's record and snapshots do not belong to it.

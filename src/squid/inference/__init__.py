@@ -6,7 +6,7 @@ from torch import Tensor
 from torch import device as TorchDevice  # here the name `torch` is our own module's
 
 from squid.config import Backend, Device, Precision
-from squid.errors import ConfigError
+from squid.errors import ConfigError, RunError
 from squid.inference.onnx import OnnxBackend, can_export, export_onnx, exportable
 from squid.inference.torch import TorchBackend
 from squid.methods.base import Method
@@ -40,7 +40,7 @@ def open_backend(
 
     `auto` takes the ONNX file of the run, if there is one, on a CPU in float32, and torch
     otherwise; it writes no file, because which backend is faster depends on the CPU. `onnx` writes
-    the file first if it is missing or older than the weights, and checks it against torch.
+    the file first if it is missing, and checks it against torch.
     """
     # Chosen by name it must work: the file is written here, or an error says why it cannot be.
     if backend == "onnx":
@@ -48,14 +48,27 @@ def open_backend(
             remedy = "save the detector first" if run is None else "leave --precision out"
             raise ConfigError(f"Backend onnx needs a run folder and float32; {remedy}.")
         if run.onnx is None:
-            export_onnx(method, run.path_of_onnx, size=size)
-        return OnnxBackend(run.path_of_onnx)
+            with run.only_writer():
+                export_onnx(method, run.path_of_onnx, size=size, weights=run.digest)
+                run.keep_onnx()
+        return _of_these_weights(run)
     # ONNX Runtime gives torch's scores in float32 on a CPU only; any other setting means torch.
     plain = device.type == "cpu" and precision == "float32" and not compile
-    file = run.onnx if run is not None and backend == "auto" and plain else None
-    if file is not None and can_export() and exportable(method):
-        return OnnxBackend(file)
+    wanted = run is not None and backend == "auto" and plain and can_export() and exportable(method)
+    if wanted and run is not None and run.onnx is not None:
+        return _of_these_weights(run)
     return TorchBackend(method, size, device, precision=precision, compile=compile)
+
+
+def _of_these_weights(run: Run) -> OnnxBackend:
+    """The run's ONNX file, which must have been made from the weights beside it."""
+    backend = OnnxBackend(run.path_of_onnx)
+    if backend.weights != run.digest:
+        raise RunError(
+            f"{run.path_of_onnx} was not made from the weights of this run; remove it, and "
+            "--backend onnx makes it anew."
+        )
+    return backend
 
 
 def scoring_device(device: Device | TorchDevice, backend: Backend) -> TorchDevice:

@@ -19,11 +19,13 @@ from torch.nn import functional as F
 
 from squid.data.pixels import to_unit
 from squid.durable import replacing
-from squid.errors import MissingExtra, SquidError
+from squid.errors import MissingExtra, RunError, SquidError
 from squid.inference.batches import BATCH_SIZE, score_in_batches
 from squid.methods.base import Method
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
+WEIGHTS = "squid.weights"
+"""Key of the file's metadata for the digest of the weights that it was made from."""
 TOLERANCE = 1e-3
 """Largest difference between ONNX Runtime and torch, as a share of the largest value."""
 
@@ -43,9 +45,21 @@ class OnnxBackend:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 3  # errors
-        self._session = onnxruntime.InferenceSession(
-            os.fspath(path), options, providers=["CPUExecutionProvider"]
-        )
+        try:
+            self._session = onnxruntime.InferenceSession(
+                os.fspath(path), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # on broken bytes ONNX Runtime raises many kinds
+            raise RunError(
+                f"{path} cannot be opened by ONNX Runtime; remove it, and --backend onnx makes it "
+                "anew."
+            ) from error
+
+    @property
+    def weights(self) -> str:
+        """SHA-256 of the weights that it was made from; '' where it does not say."""
+        about: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
+        return about.get(WEIGHTS, "")
 
     def prepare(self, images: int) -> None:
         """Nothing to do: an open session is ready for any number of images."""
@@ -76,10 +90,16 @@ def can_export() -> bool:
 
 
 def export_onnx(
-    method: Method, path: Path | str, *, size: int, images: Tensor | None = None
+    method: Method,
+    path: Path | str,
+    *,
+    size: int,
+    images: Tensor | None = None,
+    weights: str = "",
 ) -> float:
     """Write `path` and give the largest difference from torch, over `images` (b, 1, size, size) in
-    [0, 1] or random ones; a file that differs too much is not left behind."""
+    [0, 1] or random ones; a file that differs too much is not left behind. `weights` is the digest
+    of the method's weights, which the file keeps."""
     _require(*NEEDED)
     if not exportable(method):
         raise ExportError(
@@ -89,7 +109,7 @@ def export_onnx(
     graph = _Graph(method, size)
     # Under another name until it is checked: `path` itself is always a file that can be used.
     with replacing(Path(path)) as partial:
-        _write(graph, partial, size)
+        _write(graph, partial, size, weights)
         examples = _random_images(size) if images is None else images.float().cpu()
         return _check(graph, OnnxBackend(partial), examples)
 
@@ -111,7 +131,7 @@ class _Graph(nn.Module):
         return (score,) if reconstruction is None else (score, reconstruction)
 
 
-def _write(graph: _Graph, path: Path, size: int) -> None:
+def _write(graph: _Graph, path: Path, size: int, weights: str) -> None:
     names = ["score", "reconstruction"] if graph.reconstructs else ["score"]
     try:
         with torch.no_grad(), _quiet():
@@ -128,6 +148,7 @@ def _write(graph: _Graph, path: Path, size: int) -> None:
         name = type(graph.method).__name__
         raise ExportError(f"{name} cannot be written as ONNX; use --backend torch.") from error
     assert program is not None
+    program.model.metadata_props[WEIGHTS] = weights
     program.save(path)
 
 

@@ -26,7 +26,7 @@ class WrittenReport:
 
 
 def write_report(
-    runs: Sequence[Path],
+    runs: Sequence[Run | Path],
     out: Path | None = None,
     *,
     device: Device = "auto",

@@ -39,7 +39,7 @@ class RunPage:
         self.recipe = run.recipe
         self.environment = _environment(run)
         # With torch: reads of memories are recorded by hooks, which other backends do not have.
-        self.detector = Detector.load(run.path, device=device, backend="torch")
+        self.detector = Detector.load(run, device=device, backend="torch")
         self.calibration = self.detector.calibration
         self.threshold = self.calibration.threshold(self.recipe.false_positive_rate)
         self.title = self.recipe.title or run.name

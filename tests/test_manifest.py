@@ -1,0 +1,201 @@
+"""The checksums of a run folder: what decides its answers is used as it was written, or refused."""
+
+import shutil
+import subprocess
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+
+from squid.detector import Detector
+from squid.errors import BusyError, RunError
+from squid.recipe import read_recipe
+from squid.run import Run, UnverifiedWarning
+from squid.run.manifest import MANIFEST, Manifest, sha256
+from squid.site import calibrate_site
+from squid.train import Engine, Monitor
+from squid.training import train_run
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (21, 48, 48), dtype=np.uint8)
+
+
+@pytest.fixture
+def run(tiny_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_run, tmp_path / "run"))
+
+
+def load(run: Path, **options: Any) -> Detector:
+    return Detector.load(run, device="cpu", **options)
+
+
+def flip(path: Path) -> None:
+    """One bit, in a place where no reader would notice."""
+    data = bytearray(path.read_bytes())
+    data[-7] ^= 1
+    path.write_bytes(data)
+
+
+def test_sha256sum_reads_it(run: Path) -> None:
+    done = subprocess.run(
+        ["sha256sum", "--check", MANIFEST], cwd=run, capture_output=True, text=True, check=True
+    )
+    assert set(done.stdout.split("\n")[:-1]) == {
+        "calibration.json: OK", "model.safetensors: OK", "recipe.toml: OK",
+        "training.safetensors: OK",
+    }  # fmt: skip
+
+
+def another_discriminator(path: Path) -> None:
+    """Weights that this score does not use: no answer would tell."""
+    tensors = load_file(path)
+    name = next(key for key in tensors if key.startswith("discriminator."))
+    save_file({**tensors, name: tensors[name] * 2}, path)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("model.safetensors", flip),
+        ("model.safetensors", another_discriminator),
+        ("calibration.json", lambda path: path.write_text(path.read_text() + "\n")),
+        ("recipe.toml", lambda path: path.write_text(path.read_text() + "# a note\n")),
+    ],
+)
+def test_a_changed_file_is_refused_in_one_sentence_unless_asked_for(
+    run: Path, squid: Any, refused: Any, images: Path, name: str, change: Callable[[Path], object]
+) -> None:
+    change(run / name)
+    said = refused("score", run, images, "--device", "cpu")
+    assert said == (
+        f"{run / name} was changed or damaged: its checksum is not that in MANIFEST.sha256; "
+        "restore it, or go on with --unverified."
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        code, out, err = squid("score", run, images, "--device", "cpu", "--unverified")
+    assert code == 0
+    assert len(out.splitlines()) == 4
+    assert f"note: {run / name} was changed or damaged" in err
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "explain", "report", "calibrate", "watch"])
+def test_every_verb_that_scores_refuses_it(
+    run: Path, refused: Any, images: Path, verb: str
+) -> None:
+    flip(run / "model.safetensors")
+    further: dict[str, list[object]] = {
+        "explain": [images], "calibrate": [images, "--name", "site", "--few"],
+        "watch": [images, "--out", images.parent / "results", "--once"],
+        "evaluate": [], "report": [],
+    }  # fmt: skip
+    assert "was changed or damaged" in refused(verb, run, *further[verb], "--device", "cpu")
+
+
+def test_a_run_without_a_manifest_is_refused(run: Path) -> None:
+    (run / MANIFEST).unlink()
+    with pytest.raises(RunError, match=r"has no MANIFEST\.sha256, so its files cannot be checked"):
+        load(run)
+    with pytest.warns(UnverifiedWarning, match="used unverified"):
+        load(Run.open(run, verify=False))  # type: ignore[arg-type]
+    (run / MANIFEST).write_text("\x00 not a line")
+    with pytest.raises(RunError, match=r"MANIFEST\.sha256 is damaged"):
+        load(run)
+
+
+def test_a_site_is_added_and_checked_for_itself(run: Path) -> None:
+    calibrate_site(run, IMAGES, name="site", device="cpu")
+    assert Manifest(run).read()["calibrations/site.json"] == sha256(run / "calibrations/site.json")
+    load(run, calibration="site")
+    shutil.copy(run / "calibrations/site.json", run / "calibrations/planted.json")
+    with pytest.raises(RunError, match=r"planted\.json is not in MANIFEST\.sha256"):
+        load(run, calibration="planted")
+    (run / "calibrations/site.json").write_text("{}")
+    with pytest.raises(RunError, match=r"site\.json was changed or damaged"):
+        load(run, calibration="site")
+    load(run)  # which does not use it
+    calibrate_site(run, IMAGES, name="site", device="cpu", overwrite=True)
+    load(run, calibration="site")
+
+
+def test_calibrations_go_with_their_weights_and_lead_nowhere_else(run: Path) -> None:
+    recipe = read_recipe(run / "recipe.toml")
+    calibrate_site(run, IMAGES, name="site", device="cpu")
+    Run.create(run, recipe, overwrite=True)
+    assert not list((run / "calibrations").iterdir())
+    (run / "calibrations").rmdir()
+    elsewhere = run.parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "mine.json").write_text("{}")
+    (run / "calibrations").symlink_to(elsewhere)
+    Run.create(run, recipe, overwrite=True)
+    with pytest.raises(RunError, match="is a link"):
+        Run(run).check_site("site", overwrite=False)
+    assert [path.name for path in elsewhere.iterdir()] == ["mine.json"]
+
+
+def test_a_kill_before_the_last_file_leaves_a_run_to_go_on_with(
+    tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A finished run always has its manifest: the calibration is written after it."""
+    whole, out, recipe = tmp_path / "whole", tmp_path / "run", read_recipe(tiny_recipe)
+    train_run(recipe, whole, engine=Engine("cpu"))
+
+    def killed(self: Run, name: str, text: str) -> None:
+        if name == "calibration.json":
+            raise KeyboardInterrupt
+        kept(self, name, text)
+
+    kept = Run._write_text
+    monkeypatch.setattr(Run, "_write_text", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train_run(recipe, out, engine=Engine("cpu"))
+    monkeypatch.setattr(Run, "_write_text", kept)
+    with pytest.raises(RunError, match="its training is not finished"):
+        load(out)
+    train_run(recipe, out, engine=Engine("cpu"), resume=True)
+    assert (out / MANIFEST).read_bytes() == (whole / MANIFEST).read_bytes()
+    load(out)
+
+
+# One writer
+
+
+class Meanwhile(Monitor):
+    """Runs something in the middle of a training."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call = call
+
+    def epoch(self, done: object) -> None:
+        if done.epoch == 1:  # type: ignore[attr-defined]
+            # Another thread, as another process would: `Engine` may not be launched twice in one.
+            thread = threading.Thread(target=self.call)
+            thread.start()
+            thread.join()
+
+
+def test_a_folder_has_one_training(tiny_recipe: Path, tmp_path: Path) -> None:
+    out, recipe, said = tmp_path / "run", read_recipe(tiny_recipe), []
+
+    def go_on() -> None:
+        try:
+            train_run(recipe, out, engine=Engine("cpu"), resume=True)
+        except BusyError as error:
+            said.append(str(error))
+
+    train_run(recipe, out, engine=Engine("cpu"), monitor=Meanwhile(go_on))
+    (sentence,) = said
+    assert sentence.startswith(f"{out} is being written by process ")
+    assert not (out / ".lock").exists()
+    assert [row["epoch"] for row in Run(out).history] == ["1", "2"]
+
+
+def test_a_folder_that_was_made_for_nothing_is_removed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="refused"), Run(tmp_path / "new" / "run").only_writer():
+        raise ValueError("refused")
+    assert not (tmp_path / "new" / "run").exists()
