@@ -4,8 +4,8 @@
 
 Each entry of `mutants.toml` replaces one text of one file and names the tests that must fail then.
 The script works in temporary copies of the project, so the checkout stays as it is. It exits with 1
-unless the tests notice every mutant. `--write` keeps what became of all of them in
-`benchmarks/results/studies/mutants.json`.
+unless the tests notice every mutant and need less than a minute each, with the fault and without.
+`--write` keeps what became of all of them in `benchmarks/results/studies/mutants.json`.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -31,10 +31,10 @@ ROOT = Path(__file__).resolve().parents[1]
 MUTANTS = Path(__file__).with_suffix(".toml")
 RESULT = ROOT / "benchmarks" / "results" / "studies" / "mutants.json"
 COPIED = ("src", "tests", "recipes", "benchmarks", "docs", "pyproject.toml", "README.md")
+LIMIT = 60.0
+"""Seconds of processor time that the tests of a mutant may take."""
 TIMEOUT = 300.0
-"""Seconds after which tests count as failed: a fault may well make them wait for ever."""
-ALL = 3600.0
-"""The same without a fault, where many selections run in one call."""
+"""Seconds by the clock after which tests are ended: a fault may well make them wait for ever."""
 
 
 @dataclass(frozen=True)
@@ -73,15 +73,18 @@ def read_mutants() -> list[Mutant]:
 
 
 def run_mutant(mutant: Mutant, root: Path) -> tuple[str, float]:
-    """`killed` by a failing test, `survived`, or `broken` where no test could run; and seconds."""
+    """`killed` by a failing test, `survived`, `slow` where the tests take more than a minute, or
+    `broken` where no test could run; and seconds."""
     with mutant.applied(root):
         status, seconds = run_tests(mutant.tests, root)
+    if status < 0 or seconds > LIMIT:
+        return "slow", seconds
     return {0: "survived", 1: "killed"}.get(status, "broken"), seconds
 
 
-def run_tests(tests: str, root: Path, timeout: float = TIMEOUT) -> tuple[int, float]:
-    """The exit status of pytest, 0 where all pass and 1 where one fails; and the seconds of
-    processor time that it took, which do not depend on what else the machine does."""
+def run_tests(tests: str, root: Path) -> tuple[int, float]:
+    """The exit status of pytest, 0 where all pass, 1 where one fails, below 0 where a signal ended
+    it; and the seconds of processor time, which do not depend on what else the machine does."""
     command = [sys.executable, "-m", "pytest", "-x", "-m", "not slow", "-p", "no:cacheprovider"]
     # Bytecode is kept by size and second of the source, so that of another mutant could be taken.
     environment = {
@@ -99,13 +102,12 @@ def run_tests(tests: str, root: Path, timeout: float = TIMEOUT) -> tuple[int, fl
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    timer = threading.Timer(timeout, process.kill)
+    timer = threading.Timer(TIMEOUT, process.kill)
     timer.start()
     _, status, used = os.wait4(process.pid, 0)
     timer.cancel()
     process.returncode = os.waitstatus_to_exitcode(status)
-    # Tests that a signal ended, ours after the time-out or another, have failed.
-    return (process.returncode if process.returncode >= 0 else 1), used.ru_utime + used.ru_stime
+    return process.returncode, used.ru_utime + used.ru_stime
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,9 @@ class Result:
     name: str
     outcome: str
     seconds: float
-    """Of processor time."""
+    """Of processor time, until the first test failed."""
+    tests_seconds: float
+    """Of processor time of all these tests without the fault."""
 
 
 def run_mutants(mutants: Sequence[Mutant], jobs: int) -> list[Result]:
@@ -133,31 +137,32 @@ def run_mutants(mutants: Sequence[Mutant], jobs: int) -> list[Result]:
             finally:
                 copies.put(root)
 
-        def passes(tests: str) -> bool:
+        def run_sound(tests: str) -> tuple[int, float]:
             with free_copy() as root:
-                return run_tests(tests, root, ALL)[0] == 0
+                return run_tests(tests, root)
 
         def run(mutant: Mutant) -> Result:
             with free_copy() as root:
                 outcome, seconds = run_mutant(mutant, root)
             print(f"{outcome:8}  {seconds:5.1f} s  {mutant.name}", flush=True)
-            return Result(mutant.name, outcome, round(seconds, 1))
+            return Result(mutant.name, outcome, round(seconds, 1), round(sound[mutant.tests][1], 1))
 
         # A test that fails anyway would seem to notice every fault.
-        tests = _merged(mutant.tests for mutant in mutants)
-        failing = [t for t, p in zip(tests, pool.map(passes, tests), strict=True) if not p]
-        if failing:
-            sys.exit("These tests do not pass without a fault:\n" + "\n".join(failing))
-        print("All these tests pass without a fault.", flush=True)
+        unlike = list(dict.fromkeys(mutant.tests for mutant in mutants))
+        sound = dict(zip(unlike, pool.map(run_sound, unlike), strict=True))
+        _stop_unless_sound(sound)
         return list(pool.map(run, mutants))
 
 
-def _merged(selections: Iterable[str]) -> list[str]:
-    """The same tests in fewer calls: one for all whole files, and one for each other selection."""
-    unlike = list(dict.fromkeys(selections))
-    whole = [words for one in unlike for words in one.split() if " -" not in one]
-    chosen = [one for one in unlike if " -" in one]
-    return [*([" ".join(dict.fromkeys(whole))] if whole else []), *chosen]
+def _stop_unless_sound(sound: Mapping[str, tuple[int, float]]) -> None:
+    """Without a fault all tests must pass, each selection within a minute."""
+    failing = [tests for tests, (status, _) in sound.items() if status != 0]
+    if failing:
+        sys.exit("These tests do not pass without a fault:\n" + "\n".join(failing))
+    slow = [f"{tests}: {seconds:.0f} s" for tests, (_, seconds) in sound.items() if seconds > LIMIT]
+    if slow:
+        sys.exit(f"These tests take more than {LIMIT:g} s:\n" + "\n".join(slow))
+    print("All these tests pass without a fault, within a minute each.", flush=True)
 
 
 def record(results: Sequence[Result]) -> dict[str, Any]:
@@ -170,7 +175,8 @@ def record(results: Sequence[Result]) -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "killed": sum(one.outcome == "killed" for one in results),
-        "longest_seconds": max(one.seconds for one in results),
+        "limit_seconds": LIMIT,
+        "longest_seconds": max(max(one.seconds, one.tests_seconds) for one in results),
         "mutants": [asdict(one) for one in results],
     }
 
@@ -209,7 +215,7 @@ def main() -> None:
     if options.write:
         RESULT.write_text(json.dumps(record(results), indent=2) + "\n", encoding="utf-8")
     outcomes = [one.outcome for one in results]
-    counts = {name: outcomes.count(name) for name in ("killed", "survived", "broken")}
+    counts = {name: outcomes.count(name) for name in ("killed", "survived", "slow", "broken")}
     print(", ".join(f"{count} {name}" for name, count in counts.items()))
     sys.exit(int(counts["killed"] < len(mutants)))
 

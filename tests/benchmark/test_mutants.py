@@ -32,11 +32,6 @@ def test_every_old_text_occurs_once_and_every_test_file_exists(mutants: ModuleTy
         assert all(word in texts or word in methods for word in chosen), mutant.name
 
 
-def test_tests_of_whole_files_run_in_one_call(mutants: ModuleType) -> None:
-    selections = ["a.py", "b.py -k 'x or y'", "a.py", "c.py a.py", "b.py -k 'x or y'"]
-    assert mutants._merged(selections) == ["a.py c.py", "b.py -k 'x or y'"]
-
-
 def test_a_fault_is_taken_out_again(mutants: ModuleType, tmp_path: Path) -> None:
     file = tmp_path / "sign.py"
     file.write_text("SIGN = 1\n")
@@ -46,7 +41,9 @@ def test_a_fault_is_taken_out_again(mutants: ModuleType, tmp_path: Path) -> None
     assert file.read_text() == "SIGN = 1\n"
 
 
-def test_a_fault_is_killed_or_survives(mutants: ModuleType, tmp_path: Path) -> None:
+@pytest.fixture
+def sign(tmp_path: Path) -> Path:
+    """A project of one number, with a test that sees its sign and one that does not."""
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "sign.py").write_text("SIGN = 1\n")
     (tmp_path / "test_sign.py").write_text(
@@ -55,10 +52,35 @@ def test_a_fault_is_killed_or_survives(mutants: ModuleType, tmp_path: Path) -> N
         "def test_name():\n    assert sign.SIGN\n"
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    for tests, outcome in [("sign", "killed"), ("name", "survived"), ("other", "broken")]:
-        arguments = f"test_sign.py -k test_{tests}"
-        mutant = mutants.Mutant("sign", "src/sign.py", "= 1", "= -1", arguments)
-        assert mutants.run_mutant(mutant, tmp_path)[0] == outcome
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("tests", "outcome"), [("sign", "killed"), ("name", "survived"), ("other", "broken")]
+)
+def test_a_fault_is_killed_or_survives(
+    mutants: ModuleType, sign: Path, tests: str, outcome: str
+) -> None:
+    arguments = f"test_sign.py -k test_{tests}"
+    mutant = mutants.Mutant("sign", "src/sign.py", "= 1", "= -1", arguments)
+    assert mutants.run_mutant(mutant, sign)[0] == outcome
+
+
+@pytest.mark.parametrize("limit", ["LIMIT", "TIMEOUT"])
+def test_tests_above_the_limit_kill_nothing(
+    mutants: ModuleType, sign: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(mutants, limit, 0.01)
+    mutant = mutants.Mutant("sign", "src/sign.py", "= 1", "= -1", "test_sign.py -k test_sign")
+    assert mutants.run_mutant(mutant, sign)[0] == "slow"
+
+
+def test_tests_that_fail_or_are_slow_without_a_fault_stop_the_run(mutants: ModuleType) -> None:
+    mutants._stop_unless_sound({"a.py": (0, 59.0)})
+    with pytest.raises(SystemExit, match=r"do not pass without a fault:\nb.py"):
+        mutants._stop_unless_sound({"a.py": (0, 1.0), "b.py": (1, 1.0)})
+    with pytest.raises(SystemExit, match=r"more than 60 s:\na.py: 61 s"):
+        mutants._stop_unless_sound({"a.py": (0, 61.0)})
 
 
 def test_a_text_that_occurs_twice_is_refused(mutants: ModuleType, tmp_path: Path) -> None:
