@@ -1,11 +1,13 @@
 """What a score follows: strata, the adjusted AUC, rank correlations."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from squid.data.image_set import ImageSet, Splits
-from squid.evaluation.confounds import confounds, covariate, deciles, what_it_follows
+from squid.evaluation.confounds import confounds, covariate, deciles, strata, what_it_follows
 
 
 def test_a_score_of_the_view_has_no_adjusted_auc() -> None:
@@ -74,3 +76,11 @@ def test_a_score_of_chance_follows_nothing(splits: Splits) -> None:
     assert "it follows no acquisition score" in what_it_follows(
         confounds(scores, splits, resamples=20), 0.5
     )
+
+
+def test_a_label_of_disease_is_no_covariate(splits: Splits) -> None:
+    """Within RSNA's classes, which are a second reading of the disease, nothing is left to find."""
+    classes = tuple("Lung Opacity" if label else "Normal" for label in splits.test.labels)
+    columns = {**splits.test.columns, "rsna_class": classes, "sex": ("F",) * 40 + ("M",) * 40}
+    known = replace(splits.test, columns=columns)
+    assert set(strata(known)) == {"sharpness", "view", "sex"}

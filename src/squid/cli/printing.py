@@ -123,6 +123,12 @@ def show_evaluation(
         print_line(console, f"[bold]what this score follows:[/] {follows}")
     if evaluation.findings:
         console.print(_findings(evaluation.findings))
+    for group, read in evaluation.rsna_class.items():
+        print_line(
+            console,
+            f"RSNA's class, {group}: {read.anomalous} against {read.normal} healthy, AUC "
+            f"{percent(read.auc.value)} ({percent_range(read.auc.low, read.auc.high)})",
+        )
     if evaluation.localisation:
         console.print(_localisation(evaluation.localisation))
     for measures in evaluation.digits:

@@ -41,6 +41,8 @@ PACKED = "nih_pa.npz"
 TABLES = ("Data_Entry_2017_v2020.csv", "Data_Entry_2017.csv")
 NO_FINDING = "No Finding"
 ADULT = 18
+RSNA_CLASS = "rsna_class"
+"""The column of RSNA's classes: a second reading of the image, so no covariate."""
 SIDE = 1024
 """Pixels of an original image, in which boxes are given."""
 
@@ -140,7 +142,7 @@ def _finding(label: str) -> str:
 
 
 def _with_rsna_class(images: Labelled, folder: Path) -> Labelled:
-    """The images with a column `rsna_class`, '' where RSNA's radiologists did not read them."""
+    """The images with a column `RSNA_CLASS`, '' where RSNA's radiologists did not read them."""
     path = _find_table(folder, "rsna_on_nih.csv")
     if path is None:
         return images
@@ -148,7 +150,7 @@ def _with_rsna_class(images: Labelled, folder: Path) -> Labelled:
         row["nih_name"]: row["rsna_class"] for row in read_table(path, "nih_name", "rsna_class")
     }
     column = tuple(classes.get(name, "") for name in images.names)
-    return replace(images, columns={**images.columns, "rsna_class": column})
+    return replace(images, columns={**images.columns, RSNA_CLASS: column})
 
 
 def _with_boxes(images: Labelled, folder: Path) -> Labelled:

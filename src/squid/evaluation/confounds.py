@@ -23,6 +23,9 @@ LEAST = 10
 """Images of each class that a stratum needs."""
 DECILES = 10
 AGE_BANDS = (18, 40, 60, 80)
+COVARIATES = ("view", "sex", "age")
+"""Columns of a dataset that say how an image was taken, and of whom. Others may be labels of
+disease, within which a score has nothing to find."""
 STRONG = 0.3
 """Rank correlation among healthy images from which on a score is said to follow a covariate."""
 
@@ -84,7 +87,7 @@ def confounds(scores: Array, splits: Splits, *, seed: int = 0, resamples: int = 
 
 def strata(images: ImageSet) -> dict[str, tuple[str, ...]]:
     """The stratum of each image, by covariate: sharpness is known of every image, the others only
-    where the dataset has a column with several values."""
+    where the dataset has it in a column (`COVARIATES`) with several values."""
     groups = {"sharpness": deciles(image_sharpness(images)), **_columns(images)}
     return {name: tuple(group) for name, group in groups.items() if len(set(group)) > 1}
 
@@ -133,8 +136,9 @@ def deciles(values: Array) -> list[str]:
 
 
 def _columns(images: ImageSet) -> dict[str, list[str]]:
-    """What the dataset knows of each image, ages in bands."""
-    found = {name: [str(one) or "?" for one in column] for name, column in images.columns.items()}
+    """What the dataset knows of the taking of each image and of its patient, ages in bands."""
+    known = {name: images.columns[name] for name in COVARIATES if name in images.columns}
+    found = {name: [str(one) or "?" for one in column] for name, column in known.items()}
     if "age" in found:
         found["age"] = [_age_band(one) for one in found["age"]]
     return found

@@ -24,6 +24,7 @@ from squid.evaluation.metrics import (
     resampled_auc,
 )
 from squid.evaluation.record import Evaluation, Evaluations, TestImages, read_record
+from squid.evaluation.rsna_class import rsna_class_aucs
 from squid.evaluation.selection import Selected, Snapshots, select
 from squid.run import Run
 
@@ -122,6 +123,7 @@ def _evaluation(name: Selection, selected: Selected, splits: Splits, rate: float
             "best_accuracy": measure(threshold=BEST_ACCURACY),
         },
         findings={} if images.findings is None else by_finding(images.findings),
+        rsna_class=rsna_class_aucs(selected.test, images),
         confounds=confounds(selected.test, splits),
         noisy_auc=None
         if selected.noisy is None

@@ -17,6 +17,7 @@ from squid.evaluation.confounds import Confounds, strata
 from squid.evaluation.digits import DigitMeasures
 from squid.evaluation.localisation import Localisation
 from squid.evaluation.metrics import Estimate, GroupAuc, Metrics
+from squid.evaluation.rsna_class import ClassAuc
 from squid.recipe import Recipe
 
 R = TypeVar("R", bound=Config)
@@ -64,6 +65,8 @@ class Evaluation(Config):
     """By the kind of threshold; AUC and average precision do not depend on it."""
     findings: Mapping[str, GroupAuc] = {}
     """AUC of each finding that has enough images."""
+    rsna_class: Mapping[str, ClassAuc] = {}
+    """NIH: by the classes of the RSNA challenge, where enough test images have one."""
     confounds: Confounds | None = None
     """What the score follows besides disease; None in results from before it was measured."""
     localisation: Mapping[str, Localisation] = {}

@@ -170,6 +170,7 @@ class RunPage:
                 ),
             ),
             tables.findings_table(findings) if findings else Html(),
+            tables.rsna_class_table(final.rsna_class) if final.rsna_class else Html(),
             tables.localisation_table(final.localisation) if final.localisation else Html(),
         )
 

@@ -14,6 +14,7 @@ from squid.evaluation.localisation import PRIORS, Localisation, beats_priors
 from squid.evaluation.metrics import MEASURES, Estimate, GroupAuc, Metrics
 from squid.evaluation.percent import percent, percent_range, rate_percent
 from squid.evaluation.record import Evaluation, TestImages
+from squid.evaluation.rsna_class import ClassAuc
 from squid.report.figures.images import HEATMAP_NAMES
 from squid.report.memories import MemoryReads, effective_slots
 from squid.report.page import Html, details, join, note, side_by_side, table, tag
@@ -119,6 +120,15 @@ def findings_table(findings: Mapping[str, GroupAuc]) -> Html:
         [(name, group.count, interval(group.auc)) for name, group in ordered],
         caption="AUC in percent of the images with each finding, perhaps among others, against all "
         "normal ones.",
+    )
+
+
+def rsna_class_table(found: Mapping[str, ClassAuc]) -> Html:
+    return table(
+        ("RSNA's class", "Healthy", "Abnormal", "AUC"),
+        [(name, one.normal, one.anomalous, interval(one.auc)) for name, one in found.items()],
+        caption="AUC in percent of images that radiologists of the RSNA challenge called abnormal "
+        "against those they called normal, whatever NIH's label says.",
     )
 
 
