@@ -10,11 +10,13 @@ import pytest
 from squid.data.pixels import add_noise
 from squid.detector import Detector
 from squid.errors import DataError
+from squid.evaluation.confounds import what_it_follows
 from squid.evaluation.evaluate import evaluate_detector, evaluate_run, read_evaluations
 from squid.evaluation.metrics import auc
 from squid.evaluation.record import Evaluations, Result, read_record
 from squid.recipe import read_recipe
 from squid.run import Run
+from squid.run.manifest import Manifest
 from squid.train import Engine
 from squid.training import train_run
 
@@ -91,6 +93,7 @@ def test_settings_are_chosen_on_validation_images(tiny_run: Path) -> None:
 def test_data_that_changed_is_refused(run: Path) -> None:
     changed = Run(run).recipe.with_settings(["data.seed=7"])
     (run / "recipe.toml").write_text(changed.to_toml())
+    Manifest(run).add("recipe.toml")
     with pytest.raises(DataError, match="changed since its training"):
         evaluate_run(run, device="cpu")
 
@@ -103,3 +106,33 @@ def test_another_file_is_refused_in_one_sentence(tmp_path: Path) -> None:
             read_record(Result, path)
     with pytest.raises(DataError, match="cannot be read"):
         read_record(Result, tmp_path / "none.json")
+
+
+def test_the_model_card_says_what_the_score_follows(run: Path) -> None:
+    before = (run / "model-card.md").read_text()
+    assert "What this score follows" not in before
+    record = evaluate_run(run, device="cpu")
+    once = (run / "model-card.md").read_text()
+    assert once.startswith(before.rstrip())
+    words = " ".join(once.partition("## What this score follows")[2].split())
+    assert "On 8 normal and 8 anomalous test images (digitanatomy)" in words
+    assert f"an AUC of {100 * record.final.auc:.1f} (" in words
+    assert record.final.confounds is not None
+    assert what_it_follows(record.final.confounds, record.final.auc) in words
+
+
+def test_a_second_evaluation_replaces_its_section_of_the_model_card(run: Path) -> None:
+    evaluate_run(run, device="cpu")
+    once = (run / "model-card.md").read_text()
+    evaluate_run(run, device="cpu")
+    assert (run / "model-card.md").read_text() == once
+    # What a user has added after it stays.
+    (run / "model-card.md").write_text(once + "\n## Our site\n\nWard 3 only.\n")
+    evaluate_run(run, device="cpu")
+    assert (run / "model-card.md").read_text() == once + "\n## Our site\n\nWard 3 only.\n"
+
+
+def test_other_data_do_not_change_the_model_card(run: Path) -> None:
+    before = (run / "model-card.md").read_text()
+    evaluate_run(run, device="cpu", settings=["data.seed=7"])
+    assert (run / "model-card.md").read_text() == before

@@ -7,17 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from squid.report import write_report
+from squid.run.manifest import Manifest
 
 
 def seeded(run: Path, name: str, seed: int, **changes: Any) -> Path:
     """A copy of a run that differs in its seed, with other numbers."""
     copy = Path(shutil.copytree(run, run.parent / name))
-    recipe = (copy / "recipe.toml").read_text()
-    (copy / "recipe.toml").write_text(recipe.replace("seed = 0\nfalse", f"seed = {seed}\nfalse"))
+    change_recipe(copy, "seed = 0\nfalse", f"seed = {seed}\nfalse")
     kept = json.loads((copy / "metrics.json").read_text())
     kept["by_selection"]["final"]["metrics"]["healthy"]["auc"]["value"] = changes.pop("auc")
     (copy / "metrics.json").write_text(json.dumps({**kept, **changes}))
     return copy
+
+
+def change_recipe(run: Path, old: str, new: str) -> None:
+    path = run / "recipe.toml"
+    path.write_text(path.read_text().replace(old, new))
+    Manifest(run).add("recipe.toml")
 
 
 def test_seeds_of_a_recipe_become_a_mean(run: Path) -> None:
@@ -56,8 +62,7 @@ def test_a_run_without_numbers_is_named(run: Path) -> None:
 
 def test_runs_have_their_own_names_and_their_differences_are_listed(run: Path) -> None:
     other = seeded(run, "wider", 0, auc=0.6)
-    recipe = (other / "recipe.toml").read_text()
-    (other / "recipe.toml").write_text(recipe.replace("k = 5", "k = 7"))
+    change_recipe(other, "k = 5", "k = 7")
     page = write_report([run, other]).path.read_text(encoding="utf-8")
     assert '<th scope="col">copy</th><th scope="col">wider</th>' in page
     assert '<th scope="row">method.k</th><td>5</td><td>7</td>' in page
