@@ -37,8 +37,8 @@ def asked(folder: Path, wanted: list[str]) -> str:
     ).stdout
 
 
-def judged(report: str) -> tuple[int, list[str]]:
-    """Of how many packages advisories were found at all, and the holes."""
+def holes_in(report: str) -> tuple[int, list[str]]:
+    """How many packages the advisory database knows, and the holes."""
     known = [one for one in json.loads(report)["dependencies"] if "vulns" in one]
     holes = [
         f"{one['name']} {one['version']}: {hole['id']}, fixed in "
@@ -53,7 +53,7 @@ def main() -> int:
     wanted = pins(LOCK.read_text(encoding="utf-8"))
     try:
         with tempfile.TemporaryDirectory() as folder:
-            audited, holes = judged(asked(Path(folder), wanted))
+            audited, holes = holes_in(asked(Path(folder), wanted))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         print(f"audit: skipped, pip-audit gave no report ({type(error).__name__}).")
         return 0

@@ -117,9 +117,9 @@ class Result:
     name: str
     outcome: str
     seconds: float
-    """Of processor time, until the first test failed."""
+    """Processor time until the first test failed."""
     tests_seconds: float
-    """Of processor time of all these tests without the fault."""
+    """Processor time of all these tests without the fault."""
 
 
 def run_mutants(mutants: Sequence[Mutant], jobs: int) -> list[Result]:

@@ -1,4 +1,4 @@
-"""What the package depends on: lower bounds, a lock that agrees, the audit's judgement."""
+"""What the package depends on: lower bounds, a lock that agrees, the audit's answer."""
 
 import importlib.util
 import json
@@ -88,10 +88,10 @@ def test_the_audit_tells_a_hole_from_an_index_without_advisories(audit: ModuleTy
     unknown = {"name": "a", "skip_reason": "not found on PyPI"}
     hole = {"id": "CVE-1", "fix_versions": ["2.1"]}
     bad = {"name": "b", "version": "2.0", "vulns": [hole]}
-    assert audit.judged(json.dumps({"dependencies": [unknown]})) == (0, [])
+    assert audit.holes_in(json.dumps({"dependencies": [unknown]})) == (0, [])
     report = json.dumps({"dependencies": [unknown, {**bad, "vulns": []}]})
-    assert audit.judged(report) == (1, [])
-    found = audit.judged(json.dumps({"dependencies": [unknown, bad]}))
+    assert audit.holes_in(report) == (1, [])
+    found = audit.holes_in(json.dumps({"dependencies": [unknown, bad]}))
     assert found == (1, ["b 2.0: CVE-1, fixed in 2.1"])
 
 

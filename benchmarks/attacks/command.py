@@ -79,8 +79,8 @@ def _count(tally: Tally, outcome: Outcome, names: list[str], good: Scores, what:
     tally.tried += len(names) - 1
     tally.answered += len(scored)
     tally.refused += len(names) - len(scored)
-    told = outcome.out + outcome.err
-    lost = [name for name in names if name not in told]
+    printed = outcome.out + outcome.err
+    lost = [name for name in names if name not in printed]
     strange = [name for name, (score, _) in found.items() if not math.isfinite(score)]
     kept = same({name: found[name] for name in good if name in found}, good)
     for name in lost:

@@ -31,7 +31,7 @@ class Outcome:
     out: str
     err: str
     seconds: float
-    """Of processor time."""
+    """Processor time."""
     peak_mib: int
     timed_out: bool = False
     killed: bool = False

@@ -86,7 +86,7 @@ class Setting:
     """Six healthy images, not to be changed."""
     seed: int
     share: float
-    """Of the full number of tries."""
+    """Share of the full number of tries."""
 
     def times(self, full: int) -> int:
         return max(2, round(full * self.share))

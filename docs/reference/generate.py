@@ -247,7 +247,7 @@ def _parameter(name: str, hint: Any, default: Any) -> tuple[str, str, str]:
 
 
 def _choices(kind: Any) -> str:
-    """Of a Literal, or of one that may be left out."""
+    """The values of a Literal, also of one that may be left out."""
     if typing.get_origin(kind) is typing.Literal:
         return "|".join(typing.get_args(kind))
     return "".join(_choices(part) for part in typing.get_args(kind))

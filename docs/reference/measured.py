@@ -66,7 +66,7 @@ Named = Iterator[tuple[str, str]]
 
 
 def _row(line: Line) -> Named:
-    """Of a benchmark's row: measures over its seeds; of a single seed also intervals."""
+    """Measures of a benchmark's row over its seeds, with intervals where it has one seed."""
     name = f"{line.section} {line.row} {line.selection}"
     yield f"{name} n", str(len(line.seeds))
     for measure in ("auc", "accuracy", "f1"):
@@ -187,8 +187,8 @@ def _speed() -> Named:
     fast = _pick(gpu["step"], compile=True, cuda_graph=True)
     yield "step fast", f"{fast['ms']:.2f}"
     yield "step memory", f"{fast['peak_MiB'] / 1024:.1f}"
-    captured = _pick(gpu["step"], compile=False, cuda_graph=True, precision="bf16")
-    yield "step captured", f"{captured['ms']:.2f}"
+    replayed = _pick(gpu["step"], compile=False, cuda_graph=True, precision="bf16")
+    yield "step replayed", f"{replayed['ms']:.2f}"
     steps = _read("speed/speed-cuda-steps.json")["step"]
     yield "step authors", f"{_pick(steps, recipe='reference')['ms']:.2f}"
     equality = _read("speed/equality.json")["validation_auc"]

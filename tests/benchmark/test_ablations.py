@@ -195,13 +195,13 @@ def test_a_curve_shows_each_value_once_and_the_papers_point(
     results: dict[str, list[Result]],
 ) -> None:
     lines = summarise_results(results["contamination"])
-    drawn = steadiest(lines)
-    assert [line.value for line in drawn] == [0.0, 0.5]
-    assert {line.selection for line in drawn} == {"snapshot_mean"}
-    figure: Figure = plot_value_curve(drawn)
+    plotted = steadiest(lines)
+    assert [line.value for line in plotted] == [0.0, 0.5]
+    assert {line.selection for line in plotted} == {"snapshot_mean"}
+    figure: Figure = plot_value_curve(plotted)
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "0.5"]
-    means = [line.measure("auc").mean for line in drawn]
+    means = [line.measure("auc").mean for line in plotted]
     np.testing.assert_allclose(np.asarray(axes.lines[0].get_ydata(), float), means)
     points = [line for line in axes.lines if line.get_marker() == "D"]
     assert [list(np.asarray(p.get_ydata(), float)) for p in points] == [[87.6]]

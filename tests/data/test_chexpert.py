@@ -53,7 +53,7 @@ def load(root: Path, **fields: object) -> Splits:
     return CheXpert.model_validate({"root": root, **SMALL, **fields}).load(8)
 
 
-def test_the_papers_rule(tmp_path: Path) -> None:
+def test_the_papers_selection_of_images(tmp_path: Path) -> None:
     splits = load(write(tmp_path, many_rows()))
     train, validation, test = splits.table()
     assert (test.normal, test.anomalous) == (5, 26)

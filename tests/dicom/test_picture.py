@@ -101,7 +101,7 @@ def test_bright_stays_bright():
         (None, "Not calibrated: no p-value"),
     ],
 )
-def test_a_p_value_is_told_as_a_share_of_healthy_images(p_value, words):
+def test_a_p_value_is_written_as_a_share_of_healthy_images(p_value, words):
     assert rarity(p_value) == words
 
 

@@ -80,7 +80,7 @@ class Constant(Copier):
         return self.picture.expand_as(images)
 
 
-class Scorer(Method):
+class ScoringMethod(Method):
     config = MethodConfig(name="toy")
 
     def score(self, images: Tensor) -> Tensor:
@@ -145,7 +145,7 @@ def test_batches_change_nothing_and_measures_travel_as_json(splits, reader):
 
 
 def test_a_method_that_draws_nothing_has_no_restoration(splits, reader):
-    measures = measure_digits(Scorer(), splits, reader=reader)
+    measures = measure_digits(ScoringMethod(), splits, reader=reader)
     assert measures.restoration is None
     assert measures.localisation == {}
 

@@ -26,7 +26,7 @@ def _sample(n=300, *, shift=1.0, seed=0, decimals=1):
     return np.round(rng.normal(size=n) + shift * labels, decimals), labels
 
 
-def test_paper_rule_equals_the_authors(shared):
+def test_the_threshold_of_best_accuracy_equals_the_authors(shared):
     golden = np.load(shared("golden", "score_metrics.npz"))
     scores = -golden["raw"]
     metrics = evaluate(scores, golden["labels"], threshold=BEST_ACCURACY)

@@ -196,7 +196,7 @@ def test_a_folder_has_one_watch(watched, folders):
         watch.run(Event(), once=True)
 
 
-def test_a_watch_that_is_told_to_stop_takes_nothing_more(watched, folders):
+def test_a_watch_that_is_to_stop_takes_nothing_more(watched, folders):
     inbox, out = folders
     image(inbox / "a.png", 0)
     stop = Event()

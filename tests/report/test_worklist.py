@@ -113,7 +113,7 @@ def test_pictures_are_bounded_and_keep_their_shape(written: Path) -> None:
     assert decoded(large, "reconstruction").size == (48, 48)
 
 
-def test_files_of_one_name_are_told_apart_by_their_folders(
+def test_files_of_one_name_are_distinguished_by_their_folders(
     study: Path, tiny_run: Path, tmp_path: Path
 ) -> None:
     for number, source in enumerate(sorted(study.glob("image *.png"))[:3]):

@@ -1,4 +1,4 @@
-"""What only a GPU can show: captured graphs among snapshots and interruptions, scoring that is
+"""What only a GPU can show: CUDA graphs among snapshots and interruptions, scoring that is
 compiled, replayed or done by several members at once."""
 
 from functools import partial
@@ -26,7 +26,7 @@ def detector(method, **options):
     return Detector(method, UNCALIBRATED, recipe, device="cuda", **options)
 
 
-def train_captured(method, store, watcher, *, state=None, **config):
+def train_with_graph(method, store, watcher, *, state=None, **config):
     train(
         method,
         type(store)(store.pixels, "cuda"),
@@ -39,26 +39,26 @@ def train_captured(method, store, watcher, *, state=None, **config):
     return method
 
 
-def test_snapshots_do_not_disturb_captured_graphs(make, store, new_watcher):
+def test_snapshots_do_not_disturb_cuda_graphs(make, store, new_watcher):
     class Scoring(new_watcher):
         def snapshot(self, epoch, method):
             detector(watched).score(store.pixels)
 
     watched, alone = make(epochs=8), make(epochs=8)
     scoring, quiet = Scoring(), new_watcher()
-    train_captured(watched, store, scoring, snapshot_every=1)
-    train_captured(alone, store, quiet)
+    train_with_graph(watched, store, scoring, snapshot_every=1)
+    train_with_graph(alone, store, quiet)
     for a, b in zip(scoring.epochs, quiet.epochs, strict=True):
         for name, value in a.losses.items():
             assert value == pytest.approx(b.losses[name], rel=5e-3, abs=1e-4)
 
 
-def test_a_captured_training_goes_on_where_it_was(make, store, new_watcher):
+def test_a_training_with_cuda_graphs_goes_on_where_it_was(make, store, new_watcher):
     whole, before, after = new_watcher(), new_watcher(), new_watcher()
-    train_captured(make(epochs=8), store, whole)
-    train_captured(make(epochs=8), store, before, save_minutes=0)
+    train_with_graph(make(epochs=8), store, whole)
+    train_with_graph(make(epochs=8), store, before, save_minutes=0)
     state = before.states[4]
-    train_captured(make(epochs=8), store, after, state=state)
+    train_with_graph(make(epochs=8), store, after, state=state)
     assert len(after.epochs) == 8 - state["epoch"]
     for a, b in zip(whole.epochs[state["epoch"] :], after.epochs, strict=True):
         for name, value in a.losses.items():

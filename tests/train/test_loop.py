@@ -186,13 +186,13 @@ def test_a_snapshot_scores_a_fitted_method(make, trained, store):
     """Banks and Gaussians are empty until they are fitted."""
     method, scores = make("panda"), []
 
-    class Scorer(Monitor):
+    class ScoreSnapshots(Monitor):
         def snapshot(self, epoch, method):
             assert not method.training
             with torch.no_grad():
                 scores.append(method.score(store.batch(torch.arange(3))))
 
-    trained(method, monitor=Scorer(), snapshot_every=1)
+    trained(method, monitor=ScoreSnapshots(), snapshot_every=1)
     assert len(scores) == 2
     assert all(torch.isfinite(s).all() for s in scores)
     assert not torch.equal(*scores)

@@ -43,18 +43,18 @@ def steadiest(lines: Sequence[Line]) -> list[Line]:
 
 def value_curve(section: str, lines: Sequence[Line]) -> Chart | None:
     """None for a section that is a table."""
-    drawn = [line for line in steadiest(lines) if line.value is not None]
-    if not drawn:
+    shown = [line for line in steadiest(lines) if line.value is not None]
+    if not shown:
         return None
     chosen = [line for line in lines if line.selection == "best_epoch"]
-    axis = drawn[0].results[0].axis
+    axis = shown[0].results[0].axis
     return Chart(
         name=f"values-{section}",
         alt=f"Test AUC by {axis}",
-        caption=f"The test AUC by {axis}: {drawn[0].selection_name} (solid), the same adjusted for "
+        caption=f"The test AUC by {axis}: {shown[0].selection_name} (solid), the same adjusted for "
         "sharpness (dashed), and, of one method, the epoch by labels (dotted). Bars: sample "
         "standard deviation over seeds, where there are several. Diamonds: the paper.",
-        plot=partial(plot_value_curve, drawn, chosen),
+        plot=partial(plot_value_curve, shown, chosen),
     )
 
 

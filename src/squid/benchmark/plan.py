@@ -96,7 +96,7 @@ class Plan:
     out: Path
     jobs: tuple[Job, ...]
     rows: Mapping[str, Sequence[str]]
-    """Of each chosen section, in the order of its table."""
+    """Names of the rows of each chosen section, in the order of its table."""
 
     @property
     def sections(self) -> tuple[str, ...]:
@@ -160,13 +160,14 @@ SAME_NUMBERS = {"compile", "cuda_graph", "save_minutes"}
 
 def identity(recipe: Recipe, split: EvaluatedSplit) -> str:
     """Equal for jobs of which one serves for all, on whichever machine it was run."""
-    told = recipe.model_dump(mode="json", exclude={"title": True, "train": SAME_NUMBERS})
+    content = recipe.model_dump(mode="json", exclude={"title": True, "train": SAME_NUMBERS})
     # Where files lie does not matter: a published dataset has one content, weights have a name.
     if recipe.data.name != "folder":
-        told["data"].pop("root", None)
-    if "backbone" in told["method"]:
-        told["method"]["backbone"]["weights"] = Path(told["method"]["backbone"]["weights"]).name
-    return json.dumps([split, told], sort_keys=True)
+        content["data"].pop("root", None)
+    if "backbone" in content["method"]:
+        backbone = content["method"]["backbone"]
+        backbone["weights"] = Path(backbone["weights"]).name
+    return json.dumps([split, content], sort_keys=True)
 
 
 def _shared(jobs: Iterable[Job]) -> list[Job]:

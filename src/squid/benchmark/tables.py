@@ -139,8 +139,8 @@ class BenchmarkTable:
             detected, spent = detection(lines, trivial), cost(lines)
             tables = table(*detected, caption=caption(lines)), table(*spent, caption=COST)
             # Tables have no curve over values, rows without snapshots none over epochs.
-            drawn = [charts[name] for charts in self._curves if name in charts]
-            parts.append(section(lines[0].heading, *tables, *map(figure, drawn)))
+            curves = [charts[name] for charts in self._curves if name in charts]
+            parts.append(section(lines[0].heading, *tables, *map(figure, curves)))
         parts += [section("Reconstructions", figure(chart)) for chart in self.charts]
         if self.failures:
             failed = [note(f"{job}: {_last_line(why)}") for job, why in self.failures]

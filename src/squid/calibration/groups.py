@@ -24,7 +24,7 @@ class GroupRate:
     high: float
     """95 % Clopper-Pearson interval of the group's rate."""
     p_value: float
-    """Of the target rate, by the binomial test, corrected for the number of groups (Holm)."""
+    """Binomial test of the target rate, corrected for the number of groups (Holm)."""
 
     @property
     def share(self) -> float:

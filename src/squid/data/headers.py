@@ -17,7 +17,7 @@ LABELS = "labels.csv"
 NORMAL_FINDINGS = frozenset({"", "normal", "0"})
 
 Facts = Sequence[DicomFacts | None]
-"""Of each file; None where it is not DICOM."""
+"""What the header of each file says; None where it is not DICOM."""
 
 
 def read_headers(paths: Sequence[Path]) -> Facts:
@@ -46,9 +46,9 @@ def patients_of(names: Sequence[str], facts: Facts) -> tuple[str, ...] | None:
     """
     if not any(facts):
         return None
-    told_apart = not one_patient(facts)
+    distinct = not one_patient(facts)
     keys = [
-        (told_apart and one.patient) or one.study_uid if one is not None else "" for one in facts
+        (distinct and one.patient) or one.study_uid if one is not None else "" for one in facts
     ]
     return tuple(key or name for key, name in zip(keys, names, strict=True))
 

@@ -19,7 +19,7 @@ from squid.data.opening import read_bounded
 from squid.errors import DataError
 
 MAX_BYTES = 2**30
-"""Of a table, unpacked, and of arrays that are packed better than images are."""
+"""Limit for a table, unpacked, and for arrays that are packed better than images are."""
 MAX_RATIO = 50
 """To which images are packed at most; blank ones are packed to a thousandth."""
 

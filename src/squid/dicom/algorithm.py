@@ -11,7 +11,7 @@ class Algorithm:
     name: str
     """The method, e.g. `squid`."""
     version: str
-    """Of the software."""
+    """Version of the software."""
     model: str
     """SHA-256 of the weights, in hexadecimal digits."""
     calibration: str

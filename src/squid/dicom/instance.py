@@ -20,7 +20,7 @@ from squid.dicom.source import COPIED, Source
 
 DESCRIPTION = "SQUID (research use only)"
 NAMESPACE = UUID("6f0c2f3e-5b0a-4c35-9d3b-2f4f5a1f7c11")
-"""Of all identifiers made here. It must never change: archives know results by them."""
+"""The root of all identifiers made here. It must never change: archives know results by them."""
 IMPLEMENTATION = UID("2.25.148090403263243164021337386126105148433")
 """The software that writes the files."""
 LARGEST = 2**31 - 1

@@ -36,7 +36,7 @@ class Localisation(Config):
     pointing: Estimate
     """Share of images whose highest pixel lies in a box (pointing game, Zhang et al. 2018)."""
     auroc: Estimate
-    """Of the pixels of an image: those inside boxes against those outside."""
+    """AUC of the pixels of an image: those inside boxes against those outside."""
     average_precision: Estimate
     """The same ranking, with the pixels inside boxes as what is to be found."""
     overlap: Estimate

@@ -70,9 +70,9 @@ class Evaluation(Config):
     confounds: Confounds | None = None
     """What the score follows besides disease; None in results from before it was measured."""
     localisation: Mapping[str, Localisation] = {}
-    """Of each heatmap and two priors, where boxes are known; for the final weights only."""
+    """Each heatmap and two priors, where boxes are known; for the final weights only."""
     noisy_auc: Estimate | None = None
-    """Of the test images with added noise (`train.snapshot_noise`)."""
+    """AUC of the test images with added noise (`train.snapshot_noise`)."""
     digits: tuple[DigitMeasures, ...] = ()
     """DigitAnatomy: without and with noise."""
     scores: tuple[float, ...]
@@ -127,11 +127,11 @@ class Cost(Config):
     """Per image."""
     total_seconds: float
     parameters: int
-    """Of what scoring needs."""
+    """Number of those that scoring needs."""
     run_bytes: int | None
     """Size of the run folder; None in results from before it was measured."""
     peak_bytes: int
-    """Of the GPU where there is one, else of the process."""
+    """Largest memory of the GPU where there is one, else of the process."""
     backbone: str | None = None
     """What gives pretrained features."""
 
@@ -142,9 +142,9 @@ class AucCurve(Config):
 
     epochs: tuple[int, ...]
     auc: tuple[float, ...]
-    """Of each snapshot alone."""
+    """Values of each snapshot alone."""
     mean_auc: tuple[float, ...]
-    """Of the mean over all snapshots up to it."""
+    """Values of the mean over all snapshots up to it."""
     late_range: Mapping[Selection, float | None]
     """Largest difference of AUCs over the last fifth of the epochs; None where the selection is
     none of the snapshots."""

@@ -37,8 +37,8 @@ class MemorySettings(ReconstructionConfig):
 class MemAEConfig(MemorySettings):
     name: Literal["memae"] = "memae"
     query: Literal["cell", "image"] = "cell"
-    """What asks the memory: each cell of the bottleneck (the authors), or the image as one short
-    vector (MedIAnomaly). A grid of cells can come close to a copy of the image."""
+    """The query of the memory: each cell of the bottleneck (the authors), or the image as one
+    short vector (MedIAnomaly). A grid of cells can come close to a copy of the image."""
     hidden: Count = 1024
     """Units of the layer before the vector; with `query = "image"` only."""
     code: Count = 16

@@ -69,7 +69,7 @@ class About:
     run: str
     version: str
     digest: str
-    """Of the run's weights."""
+    """SHA-256 of the run's weights."""
     method: str
     calibration: str
     """The site's name; `run` for the run's own."""
@@ -115,7 +115,8 @@ class Results:
 
     @property
     def smallest_difference(self) -> float:
-        """Of two unequal scores, for a table in which neighbours differ; 1 where there is none."""
+        """Difference of the two nearest unequal scores, for a table in which neighbours differ; 1
+        where there is none."""
         gaps = np.diff(np.unique(self._journal.scores))
         return float(gaps.min()) if len(gaps) else 1.0
 

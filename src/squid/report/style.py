@@ -27,7 +27,7 @@ NORMAL_COLOUR, ANOMALOUS_COLOUR = BLUE, VERMILION
 DASHES = ("-", "--", ":", "-.")
 DPI = 160
 WIDTH = 11.2
-"""Of the widest figures, in inches, as wide as a page of text."""
+"""Width of the widest figures in inches, as wide as a page of text."""
 
 _INK: dict[Theme, dict[str, str]] = {
     "light": {"text": "#1b1f24", "faint": "#6b7480", "grid": "#e3e7ec", "page": "#ffffff"},

@@ -315,7 +315,7 @@ const reset = () => change({ level: PLAIN.level, window: PLAIN.window }, true);
 const invert = () => change({ invert: !view.invert }, true);
 const compare = () => rows[current]?.reconstruction && change({ reconstruction: !view.reconstruction }, true);
 
-// ----------------------------------------------------------------- controls
+// ----------------------------------------------------------------- buttons
 
 const KEYS = {
   j: () => step(1),

@@ -80,7 +80,7 @@ def write_worklist(detector: Detector, results: Results, out: Path) -> Path:
 
 
 def _short_names(sources: Sequence[str]) -> Callable[[str], str]:
-    """Of each file: its name or, where several have the same one, as in an archive's export, its
+    """Gives each file its name or, where several have the same one, as in an archive's export, its
     path below the folder that holds all."""
     if len({Path(source).name for source in sources}) == len(sources):
         return lambda source: portable(Path(source).name)

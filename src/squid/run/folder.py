@@ -51,7 +51,7 @@ class Run:
     """One run folder.
 
     Once its training is finished, the files that decide its answers are checked against the
-    manifest whenever they are read. With `verify=False` a difference is only told.
+    manifest whenever they are read. With `verify=False` a difference is only a warning.
     """
 
     def __init__(self, path: Path | str, *, verify: bool = True) -> None:

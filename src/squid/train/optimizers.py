@@ -76,7 +76,7 @@ def rate(config: OptimizerConfig, time: float, length: int) -> float:
 
 
 def set_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
-    """In place where the rate is a tensor, so that captured graphs see it."""
+    """In place where the rate is a tensor, so that CUDA graphs see it."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], torch.Tensor):
             group["lr"].fill_(value)

@@ -38,7 +38,7 @@ class Draws:
         return Draws(self.index.clone(), affine, {n: v.clone() for n, v in self.noise.items()})
 
     def copy_(self, other: "Draws") -> None:
-        """Overwrite these with the draws of another step: captured graphs read these tensors."""
+        """Overwrite these with the draws of another step: CUDA graphs read these tensors."""
         self.index.copy_(other.index)
         mine, others = self.tensors()[1:], other.tensors()[1:]
         if mine:

@@ -31,8 +31,8 @@ Active = tuple[bool, ...]
 LONG = 30_000
 """Steps over which compiling has paid for itself: SQUID's takes 100 s and saves 3.4 ms a step."""
 EAGER_STEPS_BEFORE_CAPTURE = 3
-"""Real steps that fill caches, create optimiser state and let torch.compile finish, before a graph
-is captured."""
+"""Real steps that fill caches, create optimiser state and let torch.compile finish, before the
+capture of a graph."""
 
 
 class StepForm(NamedTuple):
@@ -41,7 +41,7 @@ class StepForm(NamedTuple):
     compile: bool
     """Kernels made by torch.compile, which takes a minute or two."""
     cuda_graph: bool
-    """Captured once and replayed as one launch."""
+    """One CUDA graph, replayed as one launch."""
 
 
 def pick_form(
@@ -189,7 +189,7 @@ class Step:
 
     def begin_epoch(self, totals: Mapping[str, float]) -> None:
         """Set the sums to zero, or to the `totals` of an epoch that goes on; in place, because
-        captured graphs add to these tensors."""
+        CUDA graphs add to these tensors."""
         # Between epochs, `prepare` and snapshots may have changed the float32 weights.
         if self.bf16_weights is not None:
             self.bf16_weights.refresh()

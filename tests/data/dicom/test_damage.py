@@ -34,7 +34,7 @@ def test_a_mutation_is_known_by_its_number(damage: ModuleType) -> None:
     assert len({data for _, data in damage.mutations(0, 5)}) == 5
 
 
-def test_what_goes_wrong_is_told(damage: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_is_named(damage: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(data: bytes, name: str) -> None:
         raise MemoryError("no room")
 

@@ -84,10 +84,10 @@ def test_all_but_the_broken_files_are_decoded_as_pydicom_does(gray_files: dict[s
     assert len(gray_files) >= 100
 
 
-NO_SECOND_OPINION = {"rtdose_expb_1frame.dcm", "rtdose_expb.dcm"}
+NO_OTHER_READER = {"rtdose_expb_1frame.dcm", "rtdose_expb.dcm"}
 """DCMTK swaps words of two bytes in big-endian pixels of four."""
 SMALL = 1000
-"""Pixels below which the mean difference says more about a few gray values than about the rule."""
+"""Pixels below which the mean difference says more about a few gray values than about reading."""
 
 
 def rendered_by_dcmtk(data: bytes, options: list[str], folder: Path) -> np.ndarray | None:
@@ -110,7 +110,7 @@ def options_of(file: File) -> tuple[list[str], DicomReading]:
     return ["-W"], DicomReading(voi="full")
 
 
-def second_opinions(
+def other_readers(
     gray_files: dict[str, Path], folder: Path
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Name, our shares of white in 255ths, and DCMTK's bytes of each file that DCMTK reads."""
@@ -122,7 +122,7 @@ def second_opinions(
             continue
         options, reading = options_of(file)
         expected = rendered_by_dcmtk(data, options, folder)
-        if expected is not None and path.name not in NO_SECOND_OPINION:
+        if expected is not None and path.name not in NO_OTHER_READER:
             shades, _ = render(stored, layout_of(file.dataset), file.dataset, reading)
             yield path.name, 255.0 * shades.to_unit(), expected
 
@@ -130,7 +130,7 @@ def second_opinions(
 @pytest.mark.skipif(shutil.which("dcm2pnm") is None, reason="DCMTK is not installed")
 def test_gray_values_are_those_of_dcmtk(gray_files: dict[str, Path], tmp_path: Path) -> None:
     compared = 0
-    for name, ours, theirs in second_opinions(gray_files, tmp_path):
+    for name, ours, theirs in other_readers(gray_files, tmp_path):
         apart = np.abs(ours - theirs)
         assert apart.max() <= 2.0, name
         assert apart.mean() <= 0.6 or apart.size < SMALL, name

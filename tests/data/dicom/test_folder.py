@@ -185,8 +185,8 @@ def test_rsna_is_read_as_published(make: Make, tmp_path: Path) -> None:
     for number in range(40):
         name, healthy = f"image{number}", number % 2 == 0
         stored[name] = np.random.default_rng(number).integers(0, 256, (16, 16), np.uint8)
-        captured = make(stored[name], sop_class="1.2.840.10008.5.1.4.1.1.7", Modality="CR")
-        (images / f"{name}.dcm").write_bytes(captured)
+        capture = make(stored[name], sop_class="1.2.840.10008.5.1.4.1.1.7", Modality="CR")
+        (images / f"{name}.dcm").write_bytes(capture)
         kind = "Normal" if healthy else "Lung Opacity"
         tables["stage_2_detailed_class_info.csv"].append((name, kind))
         tables["stage_2_train_labels.csv"].append((name, *[""] * 4, "0"))

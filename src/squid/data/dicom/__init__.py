@@ -59,7 +59,8 @@ def check_header(data: bytes) -> None:
 
 
 HEADER_BYTES = (2**20, 2**26)
-"""Of a file: its header nearly always ends in the first ones, and must end in the others."""
+"""First bytes of a file: its header nearly always ends in the first number, and must end in the
+second."""
 
 
 def read_facts(path: Path) -> DicomFacts | None:

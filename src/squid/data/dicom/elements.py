@@ -41,7 +41,7 @@ class Encoding(NamedTuple):
 
 
 META = Encoding(True, "<")
-"""Of the file's own group, whatever the rest has."""
+"""How the file's own group is written, whatever the rest has."""
 DEFLATED, BIG = "1.2.840.10008.1.2.1.99", "1.2.840.10008.1.2.2"
 """Transfer syntaxes that change how elements are written."""
 

@@ -25,12 +25,12 @@ RADIOGRAPHS = {
 FOR_PROCESSING = {"1.2.840.10008.5.1.4.1.1.1.1.1", "1.2.840.10008.5.1.4.1.1.1.2.1"}
 """DX and MG as the detector measured them."""
 MANUFACTURER = "SQUID"
-"""Of the results that this program makes (`squid.dicom`)."""
+"""Named by the results that this program makes (`squid.dicom`)."""
 GRAY = ("MONOCHROME1", "MONOCHROME2")
 COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_RCT", "YBR_ICT")
 """Photometric interpretations that can hold gray."""
 MAX_COLOUR_PIXELS = 20_000_000
-"""Of a secondary capture in colours, which has three values a pixel."""
+"""Limit for a secondary capture in colours, which has three values a pixel."""
 SQUARE = 0.01
 """Share by which the spacings of square pixels differ at most."""
 SALT = secrets.token_bytes(16)

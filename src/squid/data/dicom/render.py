@@ -91,7 +91,7 @@ def _values_of_interest(
     dataset: Elements,
     reading: DicomReading,
 ) -> Curve:
-    """Shares from 0 to 1 by the recipe's rule."""
+    """Shares from 0 to 1 as the recipe asks."""
     if reading.voi == "full":
         return _stretch(curve, curve.low, curve.high, "full range")
     why = ""
