@@ -47,9 +47,7 @@ def patients_of(names: Sequence[str], facts: Facts) -> tuple[str, ...] | None:
     if not any(facts):
         return None
     distinct = not one_patient(facts)
-    keys = [
-        (distinct and one.patient) or one.study_uid if one is not None else "" for one in facts
-    ]
+    keys = [(distinct and one.patient) or one.study_uid if one is not None else "" for one in facts]
     return tuple(key or name for key, name in zip(keys, names, strict=True))
 
 
