@@ -1,5 +1,6 @@
 """From a detector and a test split to the typed record of how well it detects."""
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,7 +13,7 @@ from squid.data.image_set import Splits
 from squid.data.pixels import add_noise
 from squid.detector import Detector
 from squid.errors import DataError
-from squid.evaluation.confounds import confounds
+from squid.evaluation.confounds import confounds, what_it_follows
 from squid.evaluation.digits import DigitMeasures, measure_digits, train_reader
 from squid.evaluation.localisation import measure_localisation
 from squid.evaluation.metrics import (
@@ -23,6 +24,7 @@ from squid.evaluation.metrics import (
     per_group_auc,
     resampled_auc,
 )
+from squid.evaluation.percent import percent, percent_range, rate_percent
 from squid.evaluation.record import Evaluation, Evaluations, TestImages, read_record
 from squid.evaluation.rsna_class import rsna_class_aucs
 from squid.evaluation.selection import Selected, Snapshots, select
@@ -58,8 +60,26 @@ def evaluate_run(
 
 
 def save_evaluations(run: Run, evaluations: Evaluations) -> None:
-    """Keep the record as `metrics.json` in the run folder."""
+    """Keep the record as `metrics.json` in the run folder, and what a reader must know of it in the
+    model card."""
     run.save_metrics(evaluations)
+    run.write_in_model_card("What this score follows", _card_section(evaluations))
+
+
+def _card_section(evaluations: Evaluations) -> str:
+    """The headline numbers of the run with their n, and what its score follows besides disease."""
+    final, metrics = evaluations.final, evaluations.final.metrics["healthy"]
+    alarms, found = 1 - metrics.specificity.value, metrics.sensitivity.value
+    paragraph = (
+        f"On {metrics.normal} normal and {metrics.anomalous} anomalous test images "
+        f"({evaluations.data}) it has an AUC of {percent(metrics.auc.value)} "
+        f"({percent_range(metrics.auc.low, metrics.auc.high)}, "
+        f"{rate_percent(metrics.level)} interval). At the threshold from held-out healthy images "
+        f"it flags {percent(alarms)} % of the normal and {percent(found)} % of the anomalous ones."
+    )
+    if final.confounds is not None:
+        paragraph += f" {what_it_follows(final.confounds, final.auc)}"
+    return textwrap.fill(paragraph, 100, break_long_words=False, break_on_hyphens=False)
 
 
 def read_evaluations(run: Run) -> Evaluations | None:

@@ -281,6 +281,15 @@ class Run:
     def write_model_card(self, text: str) -> None:
         self._write_text("model-card.md", text)
 
+    def write_in_model_card(self, heading: str, text: str) -> None:
+        """One section of the card, in the place of an earlier one of this heading."""
+        path = self.path / "model-card.md"
+        card = path.read_text(encoding="utf-8") if path.is_file() else f"# {self.name}\n"
+        before, _, old = card.partition(f"\n## {heading}\n")
+        # What follows the old section begins with the next heading, if there is one.
+        _, found, after = old.partition("\n## ")
+        self.write_model_card(f"{before.rstrip()}\n\n## {heading}\n\n{text}\n{found}{after}")
+
     # Files
 
     def _write_text(self, name: str, text: str) -> None:
