@@ -77,7 +77,7 @@ def test_every_input_has_a_row_the_most_anomalous_first(written: Path) -> None:
     reasons = {row["name"]: row["reason"] for row in rows if row["score"] is None}
     assert reasons == {
         "flat.png": "all pixels have one gray value",
-        "broken.png": "is not a readable image (not a PNG, JPEG, TIFF, BMP file).",
+        "broken.png": "is not a readable image (not a PNG, JPEG, TIFF, BMP or DICOM file).",
     }
 
 

@@ -24,7 +24,7 @@ from squid.data.container import (
     count_pages,
 )
 from squid.data.damage import damage_ignored, decode_jpeg, refuse_damage, with_right_checksums
-from squid.data.dicom import OtherObject, is_dicom, read_dicom
+from squid.data.dicom import HEADERLESS, OtherObject, is_dicom, is_headerless, read_dicom
 from squid.data.gray import Gray, gray_of
 from squid.data.levels import Levels, RangeWarning, Shades, to_bytes
 from squid.data.meaning import significant_bits
@@ -145,6 +145,8 @@ def _decode(data: bytes, reading: Reading) -> Gray:
     """The image in a file's bytes; messages begin with a verb."""
     if is_dicom(data):
         return read_dicom(data, reading.dicom)
+    if is_headerless(data):
+        raise DataError(f"is {HEADERLESS}")
     try:
         check_bytes(data)
         return _decode_picture(data, reading.bits)
@@ -227,7 +229,7 @@ def _resize(gray: PIL.Image.Image | np.ndarray, size: int) -> NDArray[np.uint8]:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, PIL.UnidentifiedImageError):
-        return f"not a {', '.join(FORMATS)} file"
+        return f"not a {', '.join(FORMATS)} or DICOM file"
     if "MAX_TEXT" in str(error):  # Pillow names its own constants
         return "its texts or its colour profile are too large"
     return str(error) or type(error).__name__

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from squid.data.decode import cores
+from squid.data.dicom import HEADERLESS, is_headerless
 from squid.data.opening import open_regular, special_kind
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".dcm", ".dicom"})
@@ -159,6 +160,8 @@ def _why_no_image(path: Path) -> str:
     if path.name.upper() == DICOM_DIRECTORY:
         return "a directory of DICOM files"
     suffix = path.suffix.lower() or "no suffix"
+    if is_headerless(header):
+        return HEADERLESS.removesuffix(".")
     return "" if is_image(header) else f"{OTHER} ({suffix})"
 
 

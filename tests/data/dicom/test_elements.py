@@ -1,6 +1,7 @@
 """The reader of elements: what it finds is what pydicom finds, and nothing makes it fail."""
 
 import io
+import math
 import struct
 import warnings
 from collections.abc import Callable
@@ -124,7 +125,17 @@ def test_depth_is_limited() -> None:
         read_elements(memoryview(opening * (module.MAX_DEPTH // 2 + 1)), 0, META)
 
 
-def test_numbers_that_are_none_are_passed_over() -> None:
-    value = memoryview(rb"nan\ 2.5\x\inf\-1e3 ")
-    found = Elements({Tag.WindowWidth: module.Element(value, False)}, META)
-    assert found.numbers(Tag.WindowWidth) == (2.5, -1000.0)
+def test_numbers_keep_their_places() -> None:
+    widths, centres = rb"nan\ 2.5\x\inf\-1e3 ", rb"\7\8\9\\10"
+    found = Elements(
+        {
+            Tag.WindowWidth: module.Element(memoryview(widths), False),
+            Tag.WindowCenter: module.Element(memoryview(centres), False),
+        },
+        META,
+    )
+    numbers = found.numbers(Tag.WindowWidth)
+    assert [number for number in numbers if math.isfinite(number)] == [2.5, -1000.0]
+    assert len(numbers) == 5
+    assert found.pairs(Tag.WindowCenter, Tag.WindowWidth) == [(1, 7.0, 2.5)]
+    assert found.pairs(Tag.WindowCenter, Tag.RescaleSlope) == []

@@ -1,5 +1,6 @@
 """Which DICOM files are read, which are refused and why, and what is kept of their headers."""
 
+import io
 import re
 import sys
 from collections.abc import Callable
@@ -8,13 +9,15 @@ from typing import Any
 
 import numpy as np
 import PIL.Image
+import pydicom
 import pytest
 import torch
 
 import squid.data.dicom
-from squid.data.dicom import DicomFacts, read_dicom, read_facts
+from squid.data.dicom import DicomFacts, check_header, read_dicom, read_facts
 from squid.data.image import read_image, read_resized
 from squid.data.reading import AS_DECLARED, DicomReading, Reading
+from squid.data.walk import find_images
 from squid.errors import DataError, MissingExtra
 
 Make = Callable[..., bytes]
@@ -122,6 +125,81 @@ def test_views_and_body_parts_that_are_not_taken_have_no_score(
     found = read_resized(path, 8, reading=Reading(dicom=FRONTAL_CHEST))
     assert found.not_applicable == expected
     assert read_resized(path, 8, reading=AS_DECLARED).not_applicable == ""
+
+
+def coded(scheme: str, code: str) -> dict[str, Any]:
+    """A view that is named by a code alone, as many DX images name it."""
+    item = pydicom.Dataset()
+    item.CodeValue, item.CodingSchemeDesignator, item.CodeMeaning = code, scheme, "a view"
+    return {"ViewPosition": "", "ViewCodeSequence": pydicom.Sequence([item])}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "code", "view"),
+    [
+        ("SCT", "272479007", "PA"),
+        ("SRT", "R-10214", "PA"),
+        ("SRT", "R-40888", "PA"),
+        ("SNM3", "R-10206", "AP"),
+        ("SCT", "399348003", "AP"),
+        ("SCT", "399173006", "LL"),
+        ("SRT", "R-10232", "RL"),
+        ("SCT", "399067008", "LATERAL"),
+        ("SCT", "1", ""),
+        ("99ACME", "272479007", ""),
+    ],
+)
+def test_a_view_is_read_from_its_code_where_its_name_is_empty(
+    make: Make, tmp_path: Path, scheme: str, code: str, view: str
+) -> None:
+    path = tmp_path / "image.dcm"
+    path.write_bytes(make(RAMP, **coded(scheme, code)))
+    assert read_facts(path).view == view
+    taken = Reading(dicom=DicomReading(views=("PA", "AP")))
+    found = read_resized(path, 8, reading=taken).not_applicable
+    assert (found == "") == (view in ("PA", "AP"))
+
+
+def test_a_view_that_is_named_counts_more_than_its_code(make: Make, tmp_path: Path) -> None:
+    path = tmp_path / "image.dcm"
+    path.write_bytes(make(RAMP, **{**coded("SCT", "272479007"), "ViewPosition": "LL"}))
+    assert read_facts(path).view == "LL"
+
+
+def test_a_raw_image_says_what_can_be_done_about_it(make: Make) -> None:
+    with pytest.raises(DataError, match=r"or train with data\.dicom\.for_processing = 'window'"):
+        read_image(make(RAMP, sop_class=RAW_DX))
+
+
+def beheaded(make: Make) -> dict[str, bytes]:
+    """A file without its preamble, and its data set alone, written in two ways."""
+    file = make(RAMP)
+    group = 144 + int.from_bytes(file[140:144], "little")
+    dataset, implicit = pydicom.dcmread(io.BytesIO(file)), io.BytesIO()
+    del dataset.file_meta, dataset.preamble
+    pydicom.dcmwrite(implicit, dataset, implicit_vr=True, little_endian=True)
+    return {"no preamble": file[132:], "explicit": file[group:], "implicit": implicit.getvalue()}
+
+
+@pytest.mark.parametrize("kind", ["no preamble", "explicit", "implicit"])
+def test_a_data_set_without_its_header_is_distinguished_from_other_files(
+    make: Make, tmp_path: Path, kind: str
+) -> None:
+    (tmp_path / "IM0").write_bytes(beheaded(make)[kind])
+    with pytest.raises(DataError, match=r"^IM0 is a DICOM data set without"):
+        read_image((tmp_path / "IM0").read_bytes(), "IM0")
+    with pytest.raises(DataError, match="is a DICOM data set without its header"):
+        check_header((tmp_path / "IM0").read_bytes())
+    ((_, reason),) = find_images(tmp_path).left_out
+    assert reason == "a DICOM data set without its header; export it as a DICOM file"
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x08\0\x05\0", b"\x08\0\x05\0\xff\xff\xff\xff", b"\0" * 200, b"DICM"]
+)
+def test_other_bytes_are_no_data_set(data: bytes) -> None:
+    with pytest.raises(DataError, match="not a PNG, JPEG, TIFF, BMP or DICOM file"):
+        read_image(data)
 
 
 def test_a_window_that_leaves_one_gray_value_has_no_score(make: Make, tmp_path: Path) -> None:

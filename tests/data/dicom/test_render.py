@@ -78,6 +78,18 @@ CASES: dict[str, tuple[np.ndarray, dict[str, Any], DicomReading, tuple[float, ..
         FILE,
         SHARES,
     ),
+    "the second of two windows, whose first has no centre": (
+        EIGHT,
+        {"WindowCenter": "\\128", "WindowWidth": "1024\\256"},
+        FILE,
+        SHARES,
+    ),
+    "the second of two windows, whose first has a width of 0": (
+        EIGHT,
+        {"WindowCenter": [40, 128], "WindowWidth": [0, 256]},
+        FILE,
+        SHARES,
+    ),
     "zero is white": (
         EIGHT,
         {**FULL_WINDOW, "PhotometricInterpretation": "MONOCHROME1"},
@@ -146,6 +158,19 @@ CASES: dict[str, tuple[np.ndarray, dict[str, Any], DicomReading, tuple[float, ..
         FILE,
         (0.0, 0.4887460, 0.9774920),
     ),
+    # -1024 and 2 stand at the second place of their elements: 2 v - 1024, then x / 510 + 1024 / 510
+    "rescaled by values at one place": (
+        EIGHT,
+        {"RescaleSlope": "\\2", "RescaleIntercept": "7\\-1024"},
+        ALL,
+        SHARES,
+    ),
+    "a slope without an intercept": (
+        EIGHT,
+        {**FULL_WINDOW, "RescaleSlope": "2\\3", "RescaleIntercept": "\\"},
+        FILE,
+        SHARES,
+    ),
     "modality table from 100 on": (
         words(99, 100, 101, 102, 200),
         {"ModalityLUTSequence": table(100, [0, 51, 255], 8)},
@@ -197,6 +222,9 @@ NO_WINDOW: dict[str, dict[str, Any]] = {
     "of width 0": {"WindowCenter": 500, "WindowWidth": 0},
     "without a width": {"WindowCenter": 500, "WindowWidth": ""},
     "of negative width": {"WindowCenter": 500, "WindowWidth": -7},
+    "whose centres and widths are at other places": {
+        **{"WindowCenter": "\\550", "WindowWidth": "1024\\"},
+    },
 }
 
 
@@ -242,6 +270,17 @@ def test_every_step_is_recorded(make: Make) -> None:
         "padding painted black",
         "pixels are not square: rows 0.2 apart, columns 0.1",
     )
+
+
+def test_a_window_has_the_name_at_its_own_place(make: Make) -> None:
+    elements = {"WindowCenter": "\\550", "WindowWidth": "1024\\300"}
+    names = {"WindowCenterWidthExplanation": ["WIDE", "BONE"]}
+    assert "window 550 / 300 'BONE'" in shares(make(EIGHT, **elements, **names), FILE)[1]
+
+
+def test_a_slope_and_an_intercept_at_other_places_are_no_pair(make: Make) -> None:
+    elements = {"RescaleSlope": "2\\", "RescaleIntercept": "\\5"}
+    assert shares(make(EIGHT, **elements), ALL)[1][1:] == ("full range: 0 to 255",)
 
 
 def test_contradicting_polarity_and_unknown_functions_are_noted(make: Make) -> None:

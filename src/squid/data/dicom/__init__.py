@@ -6,7 +6,7 @@ and `render` turns stored values into gray. Whatever is wrong raises one sentenc
 
 from pathlib import Path
 
-from squid.data.dicom.elements import PREAMBLE, is_dicom, read_file
+from squid.data.dicom.elements import PREAMBLE, is_dicom, is_headerless, read_file
 from squid.data.dicom.header import (
     MANUFACTURER,
     DicomFacts,
@@ -26,14 +26,20 @@ from squid.data.reading import DicomReading
 from squid.errors import DataError
 
 __all__ = [
+    "HEADERLESS",
     "MANUFACTURER",
     "DicomFacts",
     "OtherObject",
     "check_header",
     "is_dicom",
+    "is_headerless",
     "read_dicom",
     "read_facts",
 ]
+
+
+HEADERLESS = "a DICOM data set without its header; export it as a DICOM file."
+"""What is wrong with a file that `is_headerless`."""
 
 
 def read_dicom(data: bytes, reading: DicomReading) -> Gray:
@@ -54,7 +60,7 @@ def check_header(data: bytes) -> None:
     """An error where a file is not DICOM, or where its elements pass the limits on their number,
     depth and inflated size."""
     if not is_dicom(data):
-        raise DataError("is not a DICOM file.")
+        raise DataError(f"is {HEADERLESS}" if is_headerless(data) else "is not a DICOM file.")
     read_file(data)
 
 

@@ -24,6 +24,8 @@ MAX_TEXT = 1024
 """Bytes of a value that are read as text."""
 
 PREAMBLE = 132
+FIRST_NUMBERS = {0x0002: 0x0002, 0x0008: 0x0018}
+"""The groups that a file can begin with, and the highest number of their first element."""
 UNDEFINED = 0xFFFFFFFF
 ITEM, END_OF_ITEM, END_OF_SEQUENCE = 0xFFFEE000, 0xFFFEE00D, 0xFFFEE0DD
 LONG = frozenset({b"OB", b"OD", b"OF", b"OL", b"OV", b"OW", b"SQ", b"SV"} | {b"UC", b"UN"})
@@ -79,16 +81,19 @@ class Elements:
         return next(iter(self.texts(tag)), "")
 
     def numbers(self, tag: int) -> tuple[float, ...]:
-        """The numbers in a text element that are some; () where there are none."""
-        found: list[float] = []
-        for text in self.texts(tag):
-            try:
-                number = float(text)
-            except ValueError:
-                continue
-            if math.isfinite(number):
-                found.append(number)
-        return tuple(found)
+        """The numbers of a text element; NaN for a value that is none, so that each keeps its
+        place. () where the element is absent."""
+        return tuple(map(_number, self.texts(tag)))
+
+    def pairs(self, first: int, second: int) -> list[tuple[int, float, float]]:
+        """Place and numbers of the values of two elements that belong together, where both hold
+        a number."""
+        both = zip(self.numbers(first), self.numbers(second), strict=False)
+        return [
+            (place, one, other)
+            for place, (one, other) in enumerate(both)
+            if math.isfinite(one) and math.isfinite(other)
+        ]
 
     def words(self, tag: int) -> tuple[int, ...]:
         """The values of an element of unsigned 16-bit numbers; () where it is absent."""
@@ -125,6 +130,16 @@ class File:
 def is_dicom(data: bytes) -> bool:
     """Whether a file is DICOM, whatever its name."""
     return data[128:PREAMBLE] == b"DICM"
+
+
+def is_headerless(data: bytes) -> bool:
+    """Whether a file begins with the first element of a data set, or of the file's own group,
+    where DICOM files have a preamble."""
+    if len(data) < 8 or is_dicom(data):
+        return False
+    group, number, length = struct.unpack_from("<HHI", data)
+    begins = number <= FIRST_NUMBERS.get(group, -1)
+    return begins and (_is_representation(data[4:6]) or length <= MAX_TEXT)
 
 
 def read_file(data: bytes) -> File:
@@ -223,6 +238,13 @@ def _headers(
         yield place, tag, value, length
         place = value if length == UNDEFINED else value + length
     raise DataError(f"has more than {MAX_ELEMENTS:,} DICOM elements; export it again.")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _is_representation(kind: bytes) -> bool:

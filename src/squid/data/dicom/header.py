@@ -1,6 +1,7 @@
 """What a DICOM file says about its image, and which images are refused before they are decoded."""
 
 import hmac
+import math
 import re
 import secrets
 from dataclasses import dataclass
@@ -26,6 +27,18 @@ FOR_PROCESSING = {"1.2.840.10008.5.1.4.1.1.1.1.1", "1.2.840.10008.5.1.4.1.1.1.2.
 """DX and MG as the detector measured them."""
 MANUFACTURER = "SQUID"
 """Named by the results that this program makes (`squid.dicom`)."""
+SNOMED = ("SCT", "SRT", "SNM3", "99SDM")
+"""The names that files give to this coding scheme."""
+VIEW_CODES = {
+    **dict.fromkeys(("272479007", "R-10214", "R-40888"), "PA"),
+    **dict.fromkeys(("399348003", "R-10206"), "AP"),
+    **dict.fromkeys(("399173006", "R-10236"), "LL"),
+    **dict.fromkeys(("399198007", "R-10232"), "RL"),
+    **dict.fromkeys(("399067008", "R-102CD"), "LATERAL"),
+    **dict.fromkeys(("399368009", "R-10226"), "MLO"),
+    **dict.fromkeys(("399162004", "R-10242"), "CC"),
+}
+"""Views by their codes of today and of before (PS3.16 CID 4010), as ViewPosition names them."""
 GRAY = ("MONOCHROME1", "MONOCHROME2")
 COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_RCT", "YBR_ICT")
 """Photometric interpretations that can hold gray."""
@@ -111,7 +124,7 @@ def facts_of(file: File) -> DicomFacts:
         patient=hmac.digest(SALT, patient, "sha256").hex()[:16] if patient else "",
         modality=_code(dataset, Tag.Modality),
         intent=_code(dataset, Tag.PresentationIntentType),
-        view=_code(dataset, Tag.ViewPosition),
+        view=_view(dataset),
         body_part=_code(dataset, Tag.BodyPartExamined),
         manufacturer=dataset.text(Tag.Manufacturer),
         age=dataset.text(Tag.PatientAge),
@@ -134,7 +147,7 @@ def refusal(facts: DicomFacts, reading: DicomReading) -> str:
     if _is_raw(facts) and reading.for_processing == "refuse":
         return (
             "is for processing, not for presentation: its gray values are the detector's; give "
-            "the image for presentation, or set data.dicom.for_processing = 'window'."
+            "the image for presentation, or train with data.dicom.for_processing = 'window'."
         )
     return ""
 
@@ -204,14 +217,31 @@ def layout_of(dataset: Elements) -> Layout:
 
 def aspect_note(dataset: Elements) -> tuple[str, ...]:
     """A note where pixels are not square, since resizing keeps no aspect ratio."""
-    spacing = _spacing(dataset) or dataset.numbers(Tag.PixelAspectRatio)
+    spacing = _spacing(dataset) or _finite(dataset.numbers(Tag.PixelAspectRatio))
     if len(spacing) != 2 or min(spacing) <= 0 or max(spacing) / min(spacing) - 1 <= SQUARE:
         return ()
     return (f"pixels are not square: rows {spacing[0]:g} apart, columns {spacing[1]:g}",)
 
 
 def _spacing(dataset: Elements) -> tuple[float, ...]:
-    return dataset.numbers(Tag.PixelSpacing) or dataset.numbers(Tag.ImagerPixelSpacing)
+    """Millimetres between rows and between columns; () where the file names no such pair."""
+    tags = Tag.PixelSpacing, Tag.ImagerPixelSpacing
+    return next(filter(None, (_finite(dataset.numbers(tag)) for tag in tags)), ())
+
+
+def _finite(numbers: tuple[float, ...]) -> tuple[float, ...]:
+    """The numbers, or () where one of them is none."""
+    return numbers if all(map(math.isfinite, numbers)) else ()
+
+
+def _view(dataset: Elements) -> str:
+    """The view by its name or, as many DX images have it, by its code alone."""
+    if view := _code(dataset, Tag.ViewPosition):
+        return view
+    item = dataset.item(Tag.ViewCodeSequence)
+    if item is None or item.text(Tag.CodingSchemeDesignator).upper() not in SNOMED:
+        return ""
+    return VIEW_CODES.get(item.text(Tag.CodeValue).upper(), "")
 
 
 def _code(dataset: Elements, tag: int) -> str:

@@ -5,6 +5,7 @@ stored value alone, so it is computed for each value that can be stored, not for
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,15 @@ class Curve:
     high: float
     """The largest."""
     steps: tuple[str, ...] = ()
+
+
+class Window(NamedTuple):
+    """Which values a file asks to see."""
+
+    centre: float
+    width: float
+    name: str
+    """What the file calls it; '' where it does not."""
 
 
 def render(
@@ -73,15 +83,16 @@ def _modality(values: Values, layout: Layout, dataset: Elements) -> Curve:
     if (table := dataset.item(Tag.ModalityLUTSequence)) is not None:
         entries, first, bits = _table(table, layout)
         return Curve(_look_up(entries, values - first), 0.0, 2.0**bits - 1, ("modality LUT",))
-    slope, intercept = dataset.numbers(Tag.RescaleSlope), dataset.numbers(Tag.RescaleIntercept)
+    pairs = dataset.pairs(Tag.RescaleSlope, Tag.RescaleIntercept)
+    _, slope, intercept = pairs[0] if pairs else (0, 1.0, 0.0)
     low, high = layout.range
-    if not slope or not intercept or (slope[0], intercept[0]) == (1.0, 0.0):
+    if (slope, intercept) == (1.0, 0.0):
         return Curve(values, low, high)
-    if not slope[0] or abs(slope[0]) > 1e9 or abs(intercept[0]) > 1e12:
-        raise DataError(f"has a RescaleSlope of {slope[0]:g}; export it again.")
-    low, high = sorted(slope[0] * end + intercept[0] for end in (low, high))
-    step = f"rescaled by {slope[0]:g} and {intercept[0]:+g}"
-    return Curve(slope[0] * values + intercept[0], low, high, (step,))
+    if not slope or abs(slope) > 1e9 or abs(intercept) > 1e12:
+        raise DataError(f"has a RescaleSlope of {slope:g}; export it again.")
+    low, high = sorted(slope * end + intercept for end in (low, high))
+    step = f"rescaled by {slope:g} and {intercept:+g}"
+    return Curve(slope * values + intercept, low, high, (step,))
 
 
 def _values_of_interest(
@@ -99,7 +110,7 @@ def _values_of_interest(
         if (table := dataset.item(Tag.VOILUTSequence)) is not None:
             return _by_table(curve, table, dataset)
         if (window := _window(dataset)) is not None:
-            return _by_window(curve, *window, dataset)
+            return _by_window(curve, window, dataset)
         why = ", since the file has no window"
     low, high = _percentiles(curve.values, stored, padded)
     step = f"percentiles {100 * PERCENTILES[0]:g} and {100 * PERCENTILES[1]:g}"
@@ -117,19 +128,21 @@ def _shares(curve: Curve, shares: Values, step: str) -> Curve:
     return replace(curve, values=shares, low=0.0, high=1.0, steps=(*curve.steps, step))
 
 
-def _window(dataset: Elements) -> tuple[float, float] | None:
-    """Centre and width of the file's first window; None where there is none."""
-    centre, width = dataset.numbers(Tag.WindowCenter), dataset.numbers(Tag.WindowWidth)
-    if not centre or not width or width[0] <= 0.0:
-        return None
-    return centre[0], width[0]
+def _window(dataset: Elements) -> Window | None:
+    """The first window of the file that is one; None where there is none."""
+    names = dataset.texts(Tag.WindowCenterWidthExplanation)
+    for place, centre, width in dataset.pairs(Tag.WindowCenter, Tag.WindowWidth):
+        if width > 0.0:
+            return Window(centre, width, names[place] if place < len(names) else "")
+    return None
 
 
-def _by_window(curve: Curve, centre: float, width: float, dataset: Elements) -> Curve:
+def _by_window(curve: Curve, window: Window, dataset: Elements) -> Curve:
     """The three functions of PS3.3 C.11.2.1.2 and C.11.2.1.3."""
+    centre, width, name = window
     function = dataset.text(Tag.VOILUTFunction).upper() or "LINEAR"
     step = f"window {centre:g} / {width:g}"
-    if name := dataset.text(Tag.WindowCenterWidthExplanation):
+    if name:
         step += f" '{name[:32]}'"
     if function == "SIGMOID":
         exponent = np.clip(-4.0 * (curve.values - centre) / width, -700.0, 700.0)

@@ -14,6 +14,8 @@ class Tag(IntEnum):
     Modality = 0x00080060
     PresentationIntentType = 0x00080068
     Manufacturer = 0x00080070
+    CodeValue = 0x00080100
+    CodingSchemeDesignator = 0x00080102
     PatientID = 0x00100020
     PatientSex = 0x00100040
     PatientAge = 0x00101010
@@ -48,5 +50,6 @@ class Tag(IntEnum):
     LUTExplanation = 0x00283003
     LUTData = 0x00283006
     VOILUTSequence = 0x00283010
+    ViewCodeSequence = 0x00540220
     PresentationLUTShape = 0x20500020
     PixelData = 0x7FE00010
