@@ -18,8 +18,8 @@ from squid.calibration import UNCALIBRATED
 from squid.data.folder import Folder
 from squid.detector import Detector
 from squid.errors import ConfigError, DataError
+from squid.methods import build
 from squid.methods.base import Method, OptimizerConfig
-from squid.methods.squid import Squid
 from squid.methods.squid.config import SquidConfig
 from squid.recipe import Recipe
 
@@ -88,12 +88,12 @@ def from_reference(
     theirs, classify = _tensors(generator_state), _tensors(discriminator_state)
     # State dicts that do not fit together give sizes that no configuration allows.
     try:
-        method = Squid(reference_config(theirs, classify))
+        method = build(config := reference_config(theirs, classify))
     except (ConfigError, ValueError) as error:
         raise DataError(f"The state dicts do not fit together: {error}") from None
     # In the precision of the checkpoint: float64 weights stay float64.
     method.to(_entry(theirs, "in_conv.conv.conv1.0.weight").dtype)
-    state = generator_state_of(theirs, method.config) | discriminator_state_of(classify)
+    state = generator_state_of(theirs, config) | discriminator_state_of(classify)
     _check(state, method.state_dict())
     method.load_state_dict(state)
     return method.eval()

@@ -3,7 +3,7 @@
 Nothing here changes a method, and each image is explained on its own, whatever its batch.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -72,8 +72,12 @@ HEATMAPS: dict[str, Callable[..., Tensor]] = {
 
 
 def kinds(method: Method) -> tuple[str, ...]:
-    """The heatmaps that a method can give, its own first."""
-    method = _members(method)[0]
+    """The heatmaps that a method can give, its own first; a fusion those that any part can give."""
+    if isinstance(method, Fusion):
+        offered = {kind for part in method.members for kind in kinds(part)}
+        return tuple(kind for kind in HEATMAPS if kind in offered)
+    if isinstance(method, Ensemble):  # its members are of one method
+        return kinds(method.members[0])
     reconstructs = _overrides(method, "reconstruct")
     discriminates = isinstance(getattr(method, "discriminator", None), Discriminator)
     able = {
@@ -87,14 +91,18 @@ def kinds(method: Method) -> tuple[str, ...]:
 
 def heatmap(method: Method, images: Tensor, kind: str, **options: Any) -> Tensor:
     """(b, 1, h, w) -> (b, h, w): the heatmap of a kind in `HEATMAPS`, whose function takes the
-    options. An ensemble gives the mean of its members' heatmaps."""
+    options. An ensemble gives the mean of its members' heatmaps. A fusion has one of its own; of
+    any other kind it gives that of the first part that has one, as units differ between parts."""
     if kind not in kinds(method):
         raise _cannot(method, kind)
-    with torch.no_grad():
-        if not isinstance(method, Ensemble) or isinstance(method, Fusion):
+    if not isinstance(method, Ensemble) or (isinstance(method, Fusion) and kind == "method"):
+        with torch.no_grad():
             return HEATMAPS[kind](method, images, **options).detach()
-        maps = [HEATMAPS[kind](one, one.prepare(images), **options) for one in _members(method)]
-    return torch.stack(maps).mean(0).detach()
+    members = method.members
+    if isinstance(method, Fusion):
+        members = [next(part for part in members if kind in kinds(part))]
+    maps = [heatmap(one, one.prepare(images), kind, **options) for one in members]
+    return torch.stack(maps).mean(0)
 
 
 def shared_scale(
@@ -164,12 +172,6 @@ def _remembers(method: Method) -> bool:
 
 def _overrides(method: Method, name: str) -> bool:
     return getattr(type(method), name) is not getattr(Method, name)
-
-
-def _members(method: Method) -> Sequence[Method]:
-    if isinstance(method, Ensemble) and not isinstance(method, Fusion):
-        return method.members
-    return [method]
 
 
 def _cannot(method: Method, kind: str) -> ConfigError:

@@ -110,6 +110,31 @@ def test_the_heatmap_is_in_units_of_healthy_pixels(trained: Fusion, images: torc
     assert trained.reconstruct(images) is not None
 
 
+def squid_part(**more: object) -> dict[str, object]:
+    return {"name": "squid", "width": 4, "depth": 2, "slots": 8, "matrix_slots": 8, **more}
+
+
+def test_a_heatmap_that_any_part_has_is_offered(images: torch.Tensor) -> None:
+    """Whichever part is the first; another kind than its own is that of the first that has it."""
+    parts = [LESIONS, squid_part(preprocess=["equalise"])]
+    for listed in (parts, parts[::-1]):
+        fusion = build(config(listed)).eval()
+        assert isinstance(fusion, Fusion)
+        assert kinds(fusion) == ("method", "gradcam", "residual", "memory")
+        squid = fusion.members[listed.index(parts[1])]
+        for kind in ("gradcam", "residual", "memory"):
+            expected = heatmap(squid, equalise(images[:2]), kind)
+            torch.testing.assert_close(heatmap(fusion, images[:2], kind), expected)
+
+
+def test_what_no_part_has_is_not_offered(images: torch.Tensor) -> None:
+    fusion = build(config([LESIONS, LESIONS])).eval()
+    assert kinds(fusion) == ("method",)
+    assert heatmap(fusion, images[:2], "method").shape == (2, 32, 32)
+    with pytest.raises(ConfigError, match=r"Fusion has no heatmap of the kind 'residual'"):
+        heatmap(fusion, images[:2], "residual")
+
+
 def test_unknown_parts_and_single_parts_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no method 'squit'; did you mean 'squid'"):
         config([AUTO, {"name": "squit"}])

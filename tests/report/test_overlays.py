@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import pytest
+from typer.testing import CliRunner
 
+from squid.cli import app
 from squid.detector import Detector
 from squid.report.overlay_picture import Explanation, explanation_picture
 from squid.report.overlays import write_overlays
@@ -103,8 +105,35 @@ def test_a_heatmap_at_chance_is_not_the_first_choice(run: Path, files: list[Path
     detector = Detector.load(run, device="cpu")
     chosen = write_overlays(detector, files, run / "maps")
     assert (chosen.kind != first, chosen.warning) == (True, "")
+    assert "the method's first (localisation AUC 46.8, guessing gives 50.0)" in chosen.note
+    assert not write_overlays(detector, files, run / "maps", chosen.kind).note, "it was asked for"
     asked = write_overlays(detector, files, run / "maps", first)
     assert "Do not read this heatmap: localisation AUC 46.8" in asked.warning
+
+
+def test_a_default_that_loses_to_a_prior_is_told_on_the_command_line(
+    run: Path, files: list[Path]
+) -> None:
+    """Its pixels are ranked well, but a map that knows no image hits more boxes."""
+    path, kinds = run / "metrics.json", Detector.load(run, device="cpu").heatmap_kinds
+    record = json.loads(path.read_text())
+
+    def found(pointing: float) -> dict[str, object]:
+        one, other = ({"value": v, "low": v, "high": v} for v in (pointing, 0.8))
+        rest = dict.fromkeys(("auroc", "average_precision", "overlap"), other)
+        return {"images": 30, "pointing": one, **rest}
+
+    record["by_selection"]["final"]["digits"] = []
+    losing = {name: found(0.2) for name in kinds} | {"centre": found(0.3)}
+    for better, said in ((kinds[1], "is shown in the place of"), ("none", "Do not read this")):
+        measured = losing | ({better: found(0.4)} if better != "none" else {})
+        record["by_selection"]["final"]["localisation"] = measured
+        path.write_text(json.dumps(record))
+        words = ["explain", str(run), str(files[0]), "--out", str(run / "maps")]
+        made = CliRunner().invoke(app, words)
+        assert made.exit_code == 0, made.output
+        assert said in " ".join(made.stderr.split())
+        assert "hits 20.0 % of boxes" in " ".join(made.stderr.split())
 
 
 def test_a_file_that_cannot_be_read_does_not_cost_the_others(

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,12 +16,14 @@ from squid.cli.options import (
     OutputFormat,
     RunFolder,
     Unverified,
+    set_option,
 )
 from squid.cli.printing import (
     console,
     errors,
     escaped,
     metric_rows,
+    note,
     print_csv,
     print_json,
     print_line,
@@ -53,11 +55,7 @@ def evaluate(
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Evaluate on other data, e.g. data.root=/data/other; nothing is written.",
-        ),
+        set_option("Evaluate on other data, e.g. data.root=/data/other; nothing is written."),
     ] = None,
     prevalence: Annotated[
         float | None,
@@ -79,9 +77,11 @@ def evaluate(
     Example: `squid evaluate runs/demo`
     """
     from squid.evaluation.evaluate import evaluate_run
-    from squid.evaluation.prevalence import predictive_value
+    from squid.evaluation.prevalence import check_prevalence, predictive_value
     from squid.run import Run
 
+    if prevalence is not None:
+        check_prevalence(prevalence)
     usual: ThresholdKind = "best_accuracy" if selection == "best_epoch" else "healthy"
     opened = Run.open(run, verify=not unverified)
     record = evaluate_run(opened, device=device, settings=set_ or [])
@@ -99,7 +99,10 @@ def evaluate(
         further = {} if chances is None else {"predictive_value": asdict(chances)}
         print_json({**about, **kept, "metrics": metrics.model_dump(mode="json"), **further})
     elif format_ == "csv":
-        print_csv(["metric", "value", "low", "high"], metric_rows(metrics))
+        rows: list[tuple[Any, ...]] = [*metric_rows(metrics)]
+        if chances is not None:
+            rows.append(("predictive_value", chances.value, chances.low, chances.high))
+        print_csv(["metric", "value", "low", "high"], rows)
     else:
         show_evaluation(console, run, record, evaluation, metrics)
     if chances is not None and format_ == "table":
@@ -148,6 +151,8 @@ def explain(
         print_line(console, escaped(path))
     if written.warning:
         print_line(errors, f"[bold red]warning:[/] {escaped(written.warning)}")
+    if written.note:
+        note(errors, written.note)
     show_left_out(errors, written.left_out)
     show_skipped(errors, written.skipped)
     if written.skipped:

@@ -8,7 +8,7 @@ from squid.methods.base import Method, MethodConfig
 from squid.methods.cutpaste import CutPaste
 from squid.methods.ensemble import Ensemble
 from squid.methods.f_anogan import FAnogan
-from squid.methods.fusion import Fusion
+from squid.methods.fusion import Fusion, FusionConfig
 from squid.methods.ganomaly import Ganomaly
 from squid.methods.if2d import If2d
 from squid.methods.igd import Igd
@@ -17,6 +17,7 @@ from squid.methods.mkd import Mkd
 from squid.methods.mnad import Mnad
 from squid.methods.padim import Padim
 from squid.methods.panda import Panda
+from squid.methods.parameters import MAX_PARAMETERS, count_parameters, excess
 from squid.methods.patch_memae import PatchMemAE
 from squid.methods.salad import Salad
 from squid.methods.squid import Squid
@@ -47,9 +48,26 @@ METHODS: dict[str, type[Method]] = {
 
 def build(config: MethodConfig) -> Method:
     """The untrained method that `config` describes."""
-    if config.name not in METHODS:
-        raise ConfigError(f"There is no method '{config.name}'; {nearest(config.name, METHODS)}")
-    method = METHODS[config.name]
+    if (count := _count(config)) > MAX_PARAMETERS:
+        raise excess(config, count)
+    return _build(config)
+
+
+def _build(config: MethodConfig) -> Method:
+    method = _method(config)
     if config.members == 1:
         return method(config)
     return Ensemble(method(config) for _ in range(config.members))
+
+
+def _count(config: MethodConfig) -> int:
+    """Parameters and buffers of all members and parts."""
+    if isinstance(config, FusionConfig):
+        return config.members * sum(map(_count, config.parts))
+    return config.members * count_parameters(config, _method(config))
+
+
+def _method(config: MethodConfig) -> type[Method]:
+    if config.name not in METHODS:
+        raise ConfigError(f"There is no method '{config.name}'; {nearest(config.name, METHODS)}")
+    return METHODS[config.name]

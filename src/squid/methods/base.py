@@ -22,6 +22,10 @@ Shared = Mapping[str, Any]
 """Results of one forward pass that several objectives use."""
 
 
+MAX_MEMBERS = 100
+"""Networks that are trained one after the other, as members of an ensemble or parts of a fusion."""
+
+
 class OptimizerConfig(Config):
     """One optimiser with its learning-rate schedule, which advances once an epoch."""
 
@@ -124,9 +128,9 @@ class MethodConfig(Config):
     """The settings that all methods have."""
 
     name: str
-    size: int = 128
+    size: Annotated[int, Field(ge=1, le=4096)] = 128
     """Side of the square input image, in pixels: data is resized to it."""
-    members: Annotated[int, Field(ge=1)] = 1
+    members: Annotated[int, Field(ge=1, le=MAX_MEMBERS)] = 1
     """Size of an ensemble: its members are trained one after the other and their scores averaged.
     Scores of a single training depend more on chance."""
     preprocess: tuple[Preprocess, ...] = ()

@@ -9,11 +9,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
+from pydantic import Field
 from torch import Tensor, nn
 
 from squid.methods.base import (
@@ -39,7 +40,7 @@ class CutPasteConfig(MethodConfig):
     """2 classes: whole and cut-paste; 3: also scars."""
     width: int = 64
     """Channels of ResNet18's first level."""
-    head_layers: int = 1
+    head_layers: Annotated[int, Field(ge=0, le=100)] = 1
     """Hidden layers as wide as the embedding, before the one of `head_width`."""
     head_width: int = 128
     area: tuple[float, float] = (0.02, 0.15)

@@ -5,15 +5,15 @@ Methods that fail on different images correct each other, e.g. an auto-encoder w
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
-from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator
+from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
 from torch import Tensor
 
 from squid.config import nearest
 from squid.methods.ae_u import AeUConfig
-from squid.methods.base import Batch, Method, MethodConfig
+from squid.methods.base import MAX_MEMBERS, Batch, Method, MethodConfig
 from squid.methods.ensemble import Ensemble, PreparedBatches
 from squid.methods.synthetic_lesions import SyntheticLesionsConfig
 from squid.nn.standardiser import Standardiser
@@ -47,7 +47,11 @@ class FusionConfig(MethodConfig):
     @field_validator("parts", mode="before")
     @classmethod
     def _pick_methods(cls, parts: Any) -> Any:
-        return [_parse(part) for part in parts] if isinstance(parts, list | tuple) else parts
+        if not isinstance(parts, list | tuple):
+            return parts
+        if len(parts) > MAX_MEMBERS:  # before each of them is parsed
+            raise ValueError(f"{len(parts):,} parts are too many; choose at most {MAX_MEMBERS}.")
+        return [_parse(part) for part in parts]
 
     @field_validator("parts")
     @classmethod
@@ -59,6 +63,14 @@ class FusionConfig(MethodConfig):
         size = {"size": info.data["size"]}
         return tuple(type(part).model_validate({**part.model_dump(), **size}) for part in parts)
 
+    @model_validator(mode="after")
+    def _check_members(self) -> Self:
+        if (members := self.members * sum(part.members for part in self.parts)) > MAX_MEMBERS:
+            raise ValueError(
+                f"parts have {members:,} members in all; choose at most {MAX_MEMBERS}."
+            )
+        return self
+
 
 def _parse(part: Any) -> Any:
     """A part's table as the settings of the method it names."""
@@ -67,6 +79,8 @@ def _parse(part: Any) -> Any:
     if not isinstance(part, Mapping):
         return part
     name = part.get("name")
+    if name == "fusion":
+        raise ValueError("a part is a fusion itself; name its parts here instead.")
     if name not in METHODS:
         raise ValueError(f"there is no method '{name}'; {nearest(str(name), METHODS)}")
     return METHODS[name].Config.model_validate(part)

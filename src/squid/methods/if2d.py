@@ -47,7 +47,7 @@ class If2dConfig(MethodConfig):
     latent: Count = 256
     """Length of a code."""
     hidden: Count = 512
-    layers: Count = 8
+    layers: Annotated[int, Field(ge=1, le=100)] = 8
     again: int = 4
     """The layer that takes code and position as inputs once more."""
     frequencies: Count = 10

@@ -99,6 +99,8 @@ class Mkd(Method):
         super().__init__()
         self.config = config
         self.teacher = build_backbone(config.backbone, normalize=config.normalize)
+        for blocks in (config.train_blocks, config.score_blocks):
+            self.teacher.check_blocks(blocks)
         self.teacher.requires_grad_(False)
         self.cloner = Cloner(config.width, self.teacher.channels)
 

@@ -54,6 +54,7 @@ class Padim(Method):
         self.config = config
         self.backbone = build_backbone(config.backbone)
         self.gaussian = Gaussian()
+        self.backbone.check_blocks(config.blocks)
         channels = sum(self.backbone.channels[block - 1] for block in config.blocks)
         if config.keep > channels:
             raise ConfigError(f"keep = {config.keep} exceeds the {channels} channels there are.")

@@ -1,15 +1,16 @@
 """Patch-MemAE: one MemAE for each position of a patch (SQUID, Xiang et al., CVPR 2023, appendix,
 arXiv:2111.13495)."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from einops import rearrange
+from pydantic import Field
 from torch import Tensor, nn
 
 from squid.methods.base import Batch, MethodConfig, Shared
 from squid.methods.memae import MemorySettings, memory_loss, memory_network
-from squid.methods.reconstruction import Count, ReconstructionMethod
+from squid.methods.reconstruction import ReconstructionMethod
 from squid.nn.autoencoder import to_signed
 from squid.nn.patches import merge, split
 
@@ -18,7 +19,7 @@ class PatchMemAEConfig(MemorySettings):
     """MemAE's settings, for each of the networks."""
 
     name: Literal["patch_memae"] = "patch_memae"
-    grid: Count = 2
+    grid: Annotated[int, Field(ge=1, le=8)] = 2
     """The image is cut into grid x grid patches."""
 
     @property

@@ -7,7 +7,7 @@ nothing is ever downloaded.
 
 import importlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -88,6 +88,16 @@ class Backbone(nn.Module):
             self._read(self.config.weights)
         else:
             _log.warning("The backbone %s is random; %s.", self.config.name, OPTIONS)
+
+    def check_blocks(self, blocks: Sequence[int]) -> None:
+        """An error where there are none, or one that the network does not have."""
+        wrong = [block for block in blocks if not 1 <= block <= len(self.channels)]
+        if wrong or not blocks:
+            named = f"block {wrong[0]}" if wrong else "no block"
+            raise ConfigError(
+                f"The method names {named} of '{self.config.name}'; choose from 1 to "
+                f"{len(self.channels)}."
+            )
 
     def parameters_after(self, block: int) -> list[nn.Parameter]:
         """The parameters of all blocks but the first `block`, for fine-tuning."""

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 
 def _check_side(size: int) -> int:
@@ -15,7 +15,7 @@ def _check_side(size: int) -> int:
     return size
 
 
-Side = Annotated[int, AfterValidator(_check_side)]
+Side = Annotated[int, Field(le=4096), AfterValidator(_check_side)]
 """Side of an image that can be halved down to 4 x 4, or to 3 x 3."""
 
 

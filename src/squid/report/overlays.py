@@ -49,6 +49,8 @@ class WrittenOverlays:
     """Files of a folder that were not taken for images, each with the reason."""
     warning: str = ""
     """Why this kind of heatmap should not be read, '' where it may."""
+    note: str = ""
+    """Why it is not the method's first kind, '' where it is or was asked for."""
 
 
 def write_overlays(
@@ -64,10 +66,8 @@ def write_overlays(
 
     `values` also writes what the method computed, (size, size) float32, next to each picture.
     """
-    chance = _at_chance(detector)
-    kind = kind or _first_choice(detector, chance)
-    warning = f"Do not read this heatmap: {chance[kind]}." if kind in chance else ""
-    written = WrittenOverlays(kind, warning=warning)
+    written = _choose(detector, kind)
+    kind, warning = written.kind, written.warning
     flagging = flag_by_rate(detector)
     explained = list(_explain(detector, images, written, flagging, progress))
     if not explained:
@@ -125,6 +125,21 @@ def _explain(
                 yield _Explained(one, heat[place], gray)
         if progress is not None:
             progress(done, len(opened))
+
+
+def _choose(detector: Detector, asked: str | None) -> WrittenOverlays:
+    """The kind of heatmap, and what must be said of it: its own measured failure, or that of the
+    method's first kind, which it stands in for."""
+    chance = _at_chance(detector)
+    first = _first_choice(detector, {})
+    kind = asked or _first_choice(detector, chance)
+    if kind in chance:
+        return WrittenOverlays(kind, warning=f"Do not read this heatmap: {chance[kind]}.")
+    if asked or kind == first:
+        return WrittenOverlays(kind)
+    shown, passed = HEATMAP_NAMES[kind], HEATMAP_NAMES[first]
+    reason = f"{shown} is shown in the place of {passed}, the method's first ({chance[first]})"
+    return WrittenOverlays(kind, note=reason)
 
 
 def _at_chance(detector: Detector) -> dict[str, str]:

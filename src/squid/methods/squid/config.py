@@ -42,7 +42,7 @@ class SquidConfig(MethodConfig):
     """The image is cut into grid x grid patches."""
     width: Count = 32
     """Channels of the first level; they double from level to level."""
-    depth: Count = 4
+    depth: Annotated[int, Field(ge=1, le=12)] = 4
     """How often a patch is halved."""
     merge_level: Count = 2
     """Number of doublings after the patches are merged into one map."""
