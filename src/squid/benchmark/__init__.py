@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from squid.benchmark.datasets import check_data
 from squid.benchmark.figures import digit_sheet
 from squid.benchmark.plan import Plan, plan_benchmark
 from squid.benchmark.runner import Watch, read_failure, run_plan
@@ -18,7 +19,6 @@ from squid.benchmark.summary import (
 )
 from squid.benchmark.tables import BenchmarkTable
 from squid.config import Device, Selection
-from squid.data.base import DataConfig
 from squid.data.digitanatomy import DigitAnatomy
 from squid.errors import DataError
 from squid.evaluation.record import TrivialResult, read_record
@@ -66,23 +66,6 @@ def run_benchmark(
     table = BenchmarkTable(plan.title, lines, trivial, failures, charts)
     table.write(plan.out)
     return table
-
-
-def check_data(plan: Plan, store: ResultStore) -> None:
-    """Read each dataset once, so that missing data stop the benchmark before its first job."""
-    seen: list[tuple[DataConfig, int]] = []
-    for job in plan.jobs:
-        wanted = job.recipe.data, job.recipe.method.size
-        if wanted in seen or store.find(job) is not None:
-            continue
-        seen.append(wanted)
-        try:
-            job.recipe.data.load(job.recipe.method.size)
-        except DataError as error:
-            raise DataError(
-                f"Section '{job.section}' cannot be run: {error} To run the others, name them with "
-                "--sections."
-            ) from None
 
 
 def table_of_results(

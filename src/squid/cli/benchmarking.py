@@ -3,17 +3,18 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Column, Table
 
 from squid.cli.options import DeviceOption
-from squid.cli.printing import console, errors, show_plan
-from squid.config import EvaluatedSplit, Selection
+from squid.cli.printing import console, errors, escaped, print_line
+from squid.config import Device, EvaluatedSplit, Selection
 from squid.errors import ConfigError
 
 if TYPE_CHECKING:
-    from squid.benchmark import BenchmarkTable, Plan
+    from squid.benchmark import BenchmarkTable, Plan, ResultStore
 
 Chosen = Annotated[str | None, typer.Option(metavar="A,B", help="Only these, by name.")]
 Seeds = Annotated[
@@ -107,18 +108,88 @@ def benchmark(
         split=split,
     )
     if list_:
-        show_plan(console, plan, results, parallel)
+        show_plan(plan, results, parallel)
         return
     _run(plan, parallel=parallel, minutes=minutes, device=device, kept=results, selection=selection)
 
 
-def _run(plan: "Plan", **options: Any) -> None:
+def show_plan(plan: "Plan", kept: Path | None, parallel: int) -> None:
+    """Rows, seeds and expected time of a benchmark, what is done already, and missing data."""
+    from squid.benchmark import ResultStore
+    from squid.benchmark.datasets import find, sections_without_data
+
+    store = ResultStore(plan, kept)
+    missing = sections_without_data(plan, store, find)
+    # Names are folded: rows of one method differ in their last letters.
+    names = (Column(name, overflow="fold") for name in ("section", "row", "seeds"))
+    table = Table(*names, "done", "minutes", title=plan.title)
+    total, unknown = 0.0, 0
+    for section in plan.sections:
+        seconds, without = _add_section(table, plan, store, section)
+        # No zero where no row's length is known.
+        known = [f"{seconds / 60:.0f}"] if seconds or not without else []
+        left = " + ".join(known + ["?"] * bool(without))
+        data = "[red]no data[/]" if section in missing else ""
+        table.add_row(section, "[bold]left[/]", "", data, f"[bold]{left}[/]")
+        table.add_section()
+        total, unknown = total + seconds, unknown + without
+    console.print(table)
+    for reason in dict.fromkeys(missing.values()):
+        sections = ", ".join(name for name, why in missing.items() if why == reason)
+        print_line(console, f"[red]no data[/] for {sections}: {escaped(reason)}")
+    about = f"about {total / 60 / parallel:.0f} minutes left on one NVIDIA H200"
+    about += f" with {parallel} jobs at once" if parallel > 1 else ""
+    words = [about] if total else []
+    words += [f"{unknown} rows of unknown length"] if unknown else []
+    print_line(console, ", and ".join(words) or "nothing is left to run")
+
+
+def _add_section(
+    table: Table, plan: "Plan", store: "ResultStore", section: str
+) -> tuple[float, int]:
+    """Adds a section's rows: expected seconds of what is left, and rows of unknown length."""
+    from squid.benchmark.timing import expected_seconds
+
+    left, unknown = 0.0, 0
+    placed = plan.of(section)
+    for row in dict.fromkeys(job.row for job in placed):
+        jobs = [job for job in placed if job.row == row]
+        # A job of several sections is run in the first of them, and counts there.
+        own = [job for job in plan.jobs if (job.section, job.row) == (section, row)]
+        todo = sum(store.find(job) is None for job in own)
+        done = sum(store.find(job) is not None for job in jobs)
+        seconds = expected_seconds(jobs[0])
+        left += (seconds or 0.0) * todo
+        unknown += seconds is None and todo > 0
+        minutes = "?" if seconds is None else f"{todo} x {seconds / 60:.1f}"
+        seeds = ", ".join(str(job.recipe.seed) for job in jobs)
+        table.add_row(section, row, seeds, f"{done} of {len(jobs)}", minutes)
+    return left, unknown
+
+
+def _run(
+    plan: "Plan",
+    *,
+    parallel: int,
+    minutes: float | None,
+    device: Device,
+    kept: Path | None,
+    selection: Selection | None,
+) -> None:
     from squid.benchmark import ResultStore, run_benchmark
     from squid.cli.live_table import LiveTable
 
     try:
         with LiveTable(errors) as watch:
-            table = run_benchmark(plan, watch=watch, **options)
+            table = run_benchmark(
+                plan,
+                watch=watch,
+                parallel=parallel,
+                minutes=minutes,
+                device=device,
+                kept=kept,
+                selection=selection,
+            )
     except KeyboardInterrupt:
         errors.print("Interrupted; the same command goes on.")
         sys.exit(130)
@@ -126,7 +197,7 @@ def _run(plan: "Plan", **options: Any) -> None:
     errors.print(f"Tables: {plan.out}/table.md, .csv, .json, .html", highlight=False)
     if table.failures:
         raise typer.Exit(1)
-    store = ResultStore(plan, options["kept"])
+    store = ResultStore(plan, kept)
     if left := sum(store.find(job) is None for job in plan.jobs):
         errors.print(f"{left} of {len(plan.jobs)} jobs are left; the same command goes on.")
 

@@ -20,7 +20,6 @@ from squid.outputs.names import printable, text_cell
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from squid.benchmark import Plan
     from squid.cli.options import Format
     from squid.data.image_set import Splits
     from squid.evaluation.digits import DigitMeasures
@@ -242,36 +241,3 @@ def show_skipped(console: Console, skipped: Iterable[tuple[str, str]]) -> None:
 
 def note(console: Console, text: str) -> None:
     print_line(console, f"[yellow]note:[/] {escaped(text)}")
-
-
-def show_plan(console: Console, plan: "Plan", kept: Path | None, parallel: int) -> None:
-    """Rows, seeds and expected time of a benchmark, and what is done already."""
-    from squid.benchmark import ResultStore
-    from squid.benchmark.timing import expected_seconds
-
-    store = ResultStore(plan, kept)
-    # A job of several sections is run in the first of them, and counts there.
-    table = Table("section", "row", "seeds", "done", "expected minutes", title=plan.title)
-    total, unknown = 0.0, 0
-    for section in plan.sections:
-        left = 0.0
-        for row in dict.fromkeys(job.row for job in plan.of(section)):
-            jobs = [job for job in plan.of(section) if job.row == row]
-            own = [job for job in plan.jobs if (job.section, job.row) == (section, row)]
-            todo = [job for job in own if store.find(job) is None]
-            seconds = expected_seconds(jobs[0])
-            unknown += seconds is None
-            left += (seconds or 0.0) * len(todo)
-            done = sum(store.find(job) is not None for job in jobs)
-            minutes = "?" if seconds is None else f"{len(todo)} x {seconds / 60:.1f}"
-            seeds = ", ".join(str(job.recipe.seed) for job in jobs)
-            table.add_row(section, row, seeds, f"{done} of {len(jobs)}", minutes)
-        table.add_row(section, "[bold]left[/]", "", "", f"[bold]{left / 60:.0f}[/]")
-        table.add_section()
-        total += left
-    console.print(table)
-    about = f"about {total / 60 / parallel:.0f} minutes left on one NVIDIA H200"
-    about += f" with {parallel} jobs at once" if parallel > 1 else ""
-    words = [about] if total else []
-    words += [f"{unknown} rows of unknown length"] if unknown else []
-    print_line(console, ", and ".join(words) or "nothing is left to run")
