@@ -85,6 +85,15 @@ def tiny_run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture
+def tiny_fusion() -> str:
+    """A setting that lets the default for radiographs train in a second."""
+    small = "epochs = 1, batch_size = 8"
+    auto_encoder = f'{{ name = "ae_u", {small}, channels = [4, 4], hidden = 8, latent = 2 }}'
+    lesions = f'{{ name = "synthetic_lesions", {small}, channels = [4, 4] }}'
+    return f"method.parts=[{auto_encoder}, {lesions}]"
+
+
+@pytest.fixture
 def squid(monkeypatch, capsys):
     """squid("verb", ...) -> exit code, stdout, stderr."""
     monkeypatch.setenv("COLUMNS", "200")

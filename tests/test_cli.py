@@ -80,6 +80,22 @@ def test_train_evaluate_and_report(squid, tiny_recipe, tmp_path):
     assert (run / "report.html").is_file()
 
 
+def test_a_folder_of_images_is_trained_with_the_default(squid, refused, tiny_fusion, tmp_path):
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "my-images" / "normal"
+    folder.mkdir(parents=True)
+    for number in range(60):
+        pixels = rng.integers(0, 256, (64, 64), dtype=np.uint8)
+        PIL.Image.fromarray(pixels).save(folder / f"{number}.png")
+    words = ("train", folder.parent, "--out", tmp_path / "run", "--device", "cpu")
+    assert "do not fill one batch of 64" in refused(*words)
+    code, out, _ = squid(*words, "--set", tiny_fusion)
+    assert code == 0
+    assert "fusion at 64 pixels" in out
+    assert squid("score", tmp_path / "run", folder, "--device", "cpu")[0] == 0
+    assert "There is no image" in refused("train", tmp_path / "run", "--out", tmp_path / "b")
+
+
 def test_several_seeds(squid, tiny_recipe, tmp_path):
     words = ("--device", "cpu", "--seeds", "2", "--set", "method.epochs=1")
     code, _, _ = squid("train", tiny_recipe, "--out", tmp_path / "runs", *words)

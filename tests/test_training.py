@@ -12,7 +12,7 @@ from squid.methods.squid import Squid
 from squid.recipe import read_recipe
 from squid.run import Run, SplitSize
 from squid.train import Engine, Interrupted, Monitor
-from squid.training import Recorder, standardised_scores, train_seeds
+from squid.training import Recorder, default_recipe, standardised_scores, train_seeds
 
 
 class StopAt(Monitor):
@@ -182,3 +182,18 @@ def test_own_images_are_enough(recipe, tmp_path):
     assert "it takes 9" in (tmp_path / "run/model-card.md").read_text()
     scores = detector.score(images[:3])
     np.testing.assert_allclose(Detector.load(tmp_path / "run").score(images[:3]), scores, rtol=1e-5)
+
+
+def test_without_a_recipe_the_default_for_radiographs_is_trained(
+    recipe, tmp_path, monkeypatch, tiny_fusion
+):
+    assert default_recipe(tmp_path, "cpu").method.size == 64
+    monkeypatch.setattr(
+        "squid.training.default_recipe",
+        lambda folder, device: default_recipe(folder, device).with_settings([tiny_fusion]),
+    )
+    images = recipe.data.load(48).train.pixels[:, 0].numpy()
+    with pytest.warns(CalibrationNote):
+        detector = fit(images, device="cpu")
+    assert detector.recipe.method.name == "fusion"
+    assert detector.score(images[:2]).shape == (2,)

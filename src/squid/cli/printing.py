@@ -84,7 +84,7 @@ def print_line(console: Console, text: str) -> None:
 
 def show_splits(console: Console, recipe: "Recipe", splits: "Splits") -> None:
     """The table of the splits, with what the user should know of them."""
-    title = f"{recipe.data.name}, {recipe.method.size} px"
+    title = f"{recipe.data.name}, {recipe.method.name} at {recipe.method.size} pixels"
     table = Table("split", "normal", "anomalous", "patients", title=title)
     for row in splits.table():
         patients = "?" if row.patients is None else str(row.patients)
@@ -184,8 +184,8 @@ def _digits(measures: "DigitMeasures") -> Table:
     return table
 
 
-def show_results(console: Console, results: "Results") -> None:
-    """A line per image, its name last, so that no name is cut or broken."""
+def show_results(console: Console, results: "Results", *, steps: bool = False) -> None:
+    """A line per image, its name last, so that no name is cut or broken; below it its steps."""
     from squid.calibration import one_in
 
     decimals = min(9, max(4, math.ceil(-math.log10(results.smallest_difference))))
@@ -202,6 +202,8 @@ def show_results(console: Console, results: "Results") -> None:
             f"{score:>{width}}  {rarity:>14}  {standardised:>12}  {flagged}      "
             f"{escaped(one.source)}",
         )
+        for step in one.steps if steps else ():
+            print_line(console, f"{'':>{width}}  {escaped(step)}")
 
 
 def show_account(console: Console, results: "Results") -> None:

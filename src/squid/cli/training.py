@@ -10,6 +10,7 @@ import typer
 
 from squid.cli.options import DeviceOption, Overwrite, Settings
 from squid.cli.printing import console, errors, escaped, print_line, show_splits
+from squid.config import Device
 from squid.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 
 def train(
     recipe: Annotated[
-        Path | None, typer.Argument(metavar="RECIPE", help="A recipe file; none with --resume.")
+        Path | None,
+        typer.Argument(
+            metavar="RECIPE",
+            help="A recipe file, or a folder of images for the default; none with --resume.",
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="The run folder; default runs/RECIPE.")
@@ -38,11 +43,11 @@ def train(
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Train a recipe into a run folder.
+    """Train a recipe, or the default for radiographs on a folder of images, into a run folder.
 
     Ctrl-C saves and says how to go on.
 
-    Example: `squid train recipes/demo.toml --out runs/demo`
+    Example: `squid train my-recipe.toml --out runs/mine`
     """
     from squid.cli.progress import TrainingProgress
     from squid.run import Run
@@ -52,13 +57,14 @@ def train(
     if (recipe is None) == (resume is None):
         raise ConfigError("Give a recipe to train, or --resume RUN to go on with one.")
     settings = set_ or []
-    chosen, folder = _what_to_train(recipe, resume, out, settings)
+    chosen, folder = _what_to_train(recipe, resume, out, settings, device)
     if resume is None and seeds == 1:
         Run(folder).refuse_begun(overwrite=overwrite)  # before the data is read
     engine = Engine(device, precision=chosen.train.precision, devices=devices, nodes=nodes)
     engine.launch()
     splits = chosen.data.load(chosen.method.size)
     if engine.leads:
+        print_line(console, escaped(chosen.title))
         show_splits(console, chosen, splits)
     again = f"squid train --resume {folder}" if seeds == 1 else "the same command"
     with _interruptible(again), TrainingProgress(errors, shown=engine.leads) as progress:
@@ -113,16 +119,19 @@ def convert(
 
 
 def _what_to_train(
-    recipe: Path | None, resume: Path | None, out: Path | None, settings: list[str]
+    recipe: Path | None, resume: Path | None, out: Path | None, settings: list[str], device: Device
 ) -> "tuple[Recipe, Path]":
     from squid.recipe import read_recipe
-    from squid.training import open_unfinished
+    from squid.training import default_recipe, open_unfinished
 
     if resume is not None:
         if settings or out:
             raise ConfigError("--resume goes on as the run began; leave --set and --out out.")
         return open_unfinished(resume).recipe, resume
     assert recipe is not None
+    if recipe.is_dir():
+        default = default_recipe(recipe, device).with_settings(settings)
+        return default, out or Path("runs") / recipe.resolve().name
     return read_recipe(recipe, settings), out or Path("runs") / recipe.stem
 
 

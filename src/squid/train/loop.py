@@ -350,7 +350,7 @@ def _check_batch(stage: Stage, images: int, world: int) -> None:
     if stage.drop_last and images < stage.batch_size:
         raise ConfigError(
             f"{images} training images do not fill one batch of {stage.batch_size}; "
-            "set method.batch_size to less."
+            "give more images, or set the method's batch_size to less."
         )
 
 
