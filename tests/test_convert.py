@@ -156,3 +156,28 @@ def test_a_wrong_shape_is_named(case, discriminator_case):
         from_reference(generator, discriminator)
     with pytest.raises(DataError, match="authors' checkpoints"):
         from_reference(discriminator, generator)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"in_conv.conv.conv1.0.weight": np.float32(3.0)},
+        {"in_conv.conv.conv1.0.weight": np.zeros((), "float32")},
+        {"in_conv.conv.conv1.0.weight": np.zeros((8, 1, 3, 3), "int64")},
+        {"in_conv.conv.conv1.0.weight": "text"},
+        {"in_conv.conv.conv1.0.weight": torch.eye(3).to_sparse()},
+        {"in_conv.conv.conv1.0.weight": torch.zeros(8, 1, 3, 3, dtype=torch.complex64)},
+        {"in_conv.conv.conv1.0.weight": torch.zeros(1).expand(10**7, 1, 3, 3)},
+        {"inpaint_block.memory.0.memMatrix": np.zeros(3, "float32")},
+        {"inpaint_block.bottleneck_conv1.0.weight": np.zeros((0, 3), "float32")},
+        {"inpaint_block.attention.in_proj_weight": np.zeros((), "float32")},
+        {7: np.zeros(3, "float32")},
+        {"epoch": 3},
+    ],
+    ids=str,
+)
+def test_odd_entries_are_one_sentence(case, discriminator_case, change):
+    generator, discriminator = states(case, discriminator_case)
+    with pytest.raises(DataError) as caught:
+        from_reference(generator | change, discriminator)
+    assert "\n" not in str(caught.value)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from einops import rearrange
 from torch import Tensor
@@ -21,6 +22,7 @@ from squid.errors import ConfigError, DataError
 from squid.methods import build
 from squid.methods.base import Method, OptimizerConfig
 from squid.methods.squid.config import SquidConfig
+from squid.nn.conv import at_least_float32
 from squid.recipe import Recipe
 
 State = dict[str, Tensor]
@@ -72,9 +74,12 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise DataError(f"There is no checkpoint {path}.")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a file that is not a checkpoint may fail anywhere
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise DataError(f"{path} is not a state dict that can be loaded safely: {reason}") from None
+    except Exception:  # a file that is not a checkpoint may fail anywhere
+        # Not with torch's words, which advise to load it unsafely.
+        raise DataError(
+            f"{path} is not a state dict that can be loaded safely; save it anew with "
+            "torch.save(model.state_dict(), ...)."
+        ) from None
     if not isinstance(state, Mapping):
         raise DataError(f"{path} holds no state dict but a {type(state).__name__}.")
     return state
@@ -86,14 +91,20 @@ def from_reference(
     """A method with the reconstructions and scores of the authors' two state dicts (of arrays or
     tensors)."""
     theirs, classify = _tensors(generator_state), _tensors(discriminator_state)
-    # State dicts that do not fit together give sizes that no configuration allows.
     try:
-        method = build(config := reference_config(theirs, classify))
-    except (ConfigError, ValueError) as error:
+        config = reference_config(theirs, classify)
+        state = generator_state_of(theirs, config) | discriminator_state_of(classify)
+        method = build(config)
+    except DataError:
+        raise
+    except ConfigError as error:
         raise DataError(f"The state dicts do not fit together: {error}") from None
+    except Exception:  # tensors of other shapes may fail anywhere
+        raise DataError(
+            "The state dicts do not fit together; are they two of the authors' checkpoints?"
+        ) from None
     # In the precision of the checkpoint: float64 weights stay float64.
     method.to(_entry(theirs, "in_conv.conv.conv1.0.weight").dtype)
-    state = generator_state_of(theirs, config) | discriminator_state_of(classify)
     _check(state, method.state_dict())
     method.load_state_dict(state)
     return method.eval()
@@ -184,10 +195,26 @@ def discriminator_keys(depth: int) -> dict[str, str]:
 def _tensors(state: Mapping[str, Any]) -> State:
     """The state as tensors, without the batch counts of normalisation, which our layers omit."""
     return {
-        key: torch.as_tensor(value)
+        str(key): _tensor(key, value)
         for key, value in state.items()
-        if not key.endswith("num_batches_tracked")
+        if not str(key).endswith("num_batches_tracked")
     }
+
+
+def _tensor(key: object, value: object) -> Tensor:
+    """An entry, at least in float32."""
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        value = torch.as_tensor(value)
+    if not (isinstance(key, str) and isinstance(value, Tensor) and _is_real(value)):
+        raise DataError(
+            f"The state dict holds no real numbers under {str(key)[:40]!r}; is it one of the "
+            "authors' checkpoints?"
+        )
+    return at_least_float32(value)
+
+
+def _is_real(values: Tensor) -> bool:
+    return values.is_floating_point() and values.layout == torch.strided
 
 
 def _entry(state: State, key: str) -> Tensor:
@@ -250,7 +277,7 @@ def convert_run(
     generator: Path, discriminator: Path, out: Path, *, overwrite: bool = False
 ) -> None:
     """A run folder from the authors' checkpoints. It scores; `squid calibrate` adds thresholds."""
-    method = read_reference(generator, discriminator)
+    method = read_reference(generator, discriminator).float()  # as detectors score
     # A recipe needs data; the folder is a placeholder, since the authors' images are not known.
     data = Folder(root=Path())
     recipe = Recipe(
