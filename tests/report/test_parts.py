@@ -1,5 +1,6 @@
 """The pieces of a page: HTML, choice of images, figures, memories."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,20 @@ from squid.detector import Detector
 from squid.evaluation.record import TestImages
 from squid.methods import build
 from squid.methods.squid.config import SquidConfig
-from squid.nn.memory import MemoryQueue
+from squid.nn.memory import MemoryMatrix, MemoryQueue, Shrinkage
 from squid.recipe import Recipe
 from squid.report.examples import SHOWN, choose, one_of_each, shorten
 from squid.report.figures.curves import Curve, roc, score_histogram
 from squid.report.figures.images import Example, sheet
 from squid.report.figures.training import loss_columns, training_curves
-from squid.report.memories import effective_slots, embed, memory_reads
+from squid.report.memories import (
+    MemoryReads,
+    effective_slots,
+    embed,
+    memory_map,
+    memory_reads,
+    slot_distance,
+)
 from squid.report.page import Html, table, tag
 from squid.report.style import Chart, canvas
 
@@ -175,6 +183,40 @@ def test_memory_reads_are_counted_and_changes_nothing(trained: Path, splits: Spl
     first, second = embed(reads[0]), embed(reads[0])
     np.testing.assert_array_equal(first.slots, second.slots)
     assert first.slots.shape == (180, 2)
+
+
+def reads_of(memory: MemoryQueue | MemoryMatrix, tokens: torch.Tensor) -> MemoryReads:
+    features, slots = tokens.flatten(0, 1), memory.slots.detach().flatten(0, 1)
+    return MemoryReads(
+        name="Memory",
+        queue=isinstance(memory, MemoryQueue),
+        features=features.numpy(),
+        slots=slots.numpy(),
+        use=np.ones((memory.slots.shape[0], memory.slots.shape[1])),
+    )
+
+
+def test_slots_of_a_queue_are_features_and_random_ones_lie_apart() -> None:
+    """The distance is that of the features' own space, and the figure shows it."""
+    tokens = torch.randn(40, 4, 16, generator=torch.Generator().manual_seed(0))
+    queue = MemoryQueue(4, 20, 16, Shrinkage(k=5))
+    assert slot_distance(reads_of(queue, tokens)) > 0.1, "its first slots are random"
+    queue.keep(tokens)
+    queue.commit()
+    full = reads_of(queue, tokens)
+    assert slot_distance(full) < 1e-5
+    matrix = MemoryMatrix(4, 20, 16, Shrinkage(k=5))
+    with torch.no_grad():
+        matrix.slots.copy_(30 * torch.randn(4, 20, 16, generator=torch.Generator().manual_seed(1)))
+    apart = reads_of(matrix, tokens)
+    assert slot_distance(apart) > 5
+    figure = memory_map([embed(full), embed(apart)])
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles[0] == "Memory: queue, distance 0.00"
+    assert titles[1] == f"Memory: matrix, distance {slot_distance(apart):.2f}"
+    # Other features of the same kind: as far as features are from each other.
+    same = replace(apart, slots=np.random.default_rng(2).normal(size=(80, 16)).astype(np.float32))
+    assert slot_distance(same) == pytest.approx(1.0, abs=0.1)
 
 
 def test_effective_slots_are_those_equally_read() -> None:

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from sklearn.manifold import TSNE
+from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from squid.detector import Detector
@@ -22,6 +23,7 @@ Array = NDArray[np.float32]
 _IMAGES = 256
 _POINTS = 300  # of features and of slots each: t-SNE's time grows with their square
 _PERPLEXITY = 30
+_COMPARED = 1000  # features and slots whose nearest feature is looked for
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ class Embedded:
     queue: bool
     features: Array  # (t, 2)
     slots: Array  # (s, 2)
+    distance: float
+    """See `slot_distance`; in the space of the features, not in the plane."""
 
 
 def embed(memory: MemoryReads, *, seed: int = 0) -> Embedded:
@@ -114,7 +118,29 @@ def embed(memory: MemoryReads, *, seed: int = 0) -> Embedded:
     # t-SNE looks at three neighbours for each unit of perplexity, and a point has len - 1.
     perplexity = min(_PERPLEXITY, (len(both) - 1) / 3)
     plane = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(both)
-    return Embedded(memory.name, memory.queue, plane[: len(features)], plane[len(features) :])
+    return Embedded(
+        memory.name,
+        memory.queue,
+        plane[: len(features)],
+        plane[len(features) :],
+        slot_distance(memory, seed=seed),
+    )
+
+
+def slot_distance(memory: MemoryReads, *, seed: int = 0) -> float:
+    """Mean distance of slots to their nearest feature, in units of that of features to their
+    nearest other feature: 0 for copies of these features, about 1 for others of the same kind, more
+    for slots that lie apart."""
+    rng = np.random.default_rng(seed)
+    slots, features = (
+        points[rng.permutation(len(points))[:_COMPARED]]
+        for points in (memory.slots, memory.features)
+    )
+    # Every feature is a candidate; the nearest one of a feature is itself, so the second counts.
+    known = NearestNeighbors(n_neighbors=2, algorithm="brute").fit(memory.features)
+    to_slots = known.kneighbors(slots, n_neighbors=1)[0].mean()
+    between = known.kneighbors(features)[0][:, 1].mean()
+    return float(to_slots / max(between, np.finfo(np.float32).tiny))
 
 
 def _sample(points: Array, rng: np.random.Generator) -> Array:
@@ -128,7 +154,7 @@ def memory_map(memories: Sequence[Embedded]) -> Figure:
         colour, name = (VERMILION, "queue slots") if memory.queue else (BLUE, "matrix slots")
         axes.plot(*memory.features.T, ".", color=faint(), alpha=0.5, label="training features")
         axes.plot(*memory.slots.T, ".", color=colour, alpha=0.7, label=name)
-        axes.set_title(_title(memory))
+        axes.set_title(f"{_title(memory)}, distance {memory.distance:.2f}")
         without_axes(axes)
         below = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncols": 2}
         legend(axes, **below, columnspacing=1.0, handletextpad=0.1)

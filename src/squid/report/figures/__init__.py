@@ -80,7 +80,9 @@ def memory_map_chart(reads: Sequence[memories.MemoryReads]) -> Chart:
         caption="t-SNE of the features with which training images read each memory (grey) and of "
         "its slots, all positions together. Slots of a queue are copies of features and should lie "
         "among them; slots of a matrix are learned and may lie apart. Distances between far "
-        "groups mean nothing.",
+        "groups mean nothing. In the titles: the mean distance of a slot to its nearest feature, "
+        "in units of that of a feature to its nearest other one, in the space of the features: 0 "
+        "for copies, about 1 for slots as near as features are to each other.",
         plot=partial(memories.memory_map, planes),
         wide=True,
     )
