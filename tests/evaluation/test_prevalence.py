@@ -36,8 +36,16 @@ def test_the_interval_has_the_worst_and_the_best_of_both():
     )
 
 
-def test_where_nothing_is_flagged_there_is_no_value():
-    assert "no image is flagged" in predictive_value(metrics((0, 0, 0), (1, 1, 1)), 0.1).sentence
+def test_where_nothing_is_flagged_the_value_is_unknown():
+    found = predictive_value(metrics((0, 0, 0), (1, 1, 1)), 0.1)
+    assert (found.value, found.low, found.high) == (None, None, None)
+    assert found.sentence.startswith("This threshold flags no test image")
+    assert "10 %" not in found.sentence
+
+
+def test_an_end_of_the_intervals_that_flags_nothing_is_no_missing_value():
+    found = predictive_value(metrics((0.5, 0, 1), (1, 1, 1)), 0.1)
+    assert (found.value, found.low, found.high) == (1.0, 0.0, 1.0)
 
 
 @pytest.mark.parametrize("prevalence", [0, 1, -1, 50, float("nan")])

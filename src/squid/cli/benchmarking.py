@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Column, Table
 
-from squid.cli.options import DeviceOption
+from squid.cli.options import DeviceOption, set_option
 from squid.cli.printing import console, errors, escaped, print_line
 from squid.config import Device, EvaluatedSplit, Selection
 from squid.errors import ConfigError
@@ -22,10 +22,7 @@ Seeds = Annotated[
 ]
 FirstSeed = Annotated[int, typer.Option(min=0, metavar="N", help="Seeds count up from it.")]
 Parallel = Annotated[int, typer.Option(min=1, metavar="N", help="Jobs that run at the same time.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key of every row."),
-]
+Settings = Annotated[list[str] | None, set_option("Override a recipe key of every row.")]
 SelectionOption = Annotated[
     Selection | None,
     typer.Option(

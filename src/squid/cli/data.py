@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.table import Table
 
-from squid.cli.options import OutputFormat, Settings, Verb, Verbs
+from squid.cli.options import OutputFormat, Settings, Verb, Verbs, set_option
 from squid.cli.printing import (
     console,
     errors,
@@ -67,11 +67,7 @@ def check(
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Read it as a recipe would, e.g. data.bits=12 or data.patient='^(\\d+)_'.",
-        ),
+        set_option("Read it as a recipe would, e.g. data.bits=12 or data.patient='^(\\d+)_'."),
     ] = None,
     format_: Annotated[
         Literal["table", "json"], typer.Option("--format", help="How to print the result.")

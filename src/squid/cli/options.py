@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from squid.config import Device
+from squid.config import Backend, Device, Precision
 
 Format = Literal["table", "csv", "json"]
 HeatmapKind = Literal["method", "gradcam", "residual", "memory"]
@@ -21,13 +21,28 @@ RunFolder = Annotated[
 ImagePaths = Annotated[
     list[Path], typer.Argument(metavar="IMAGE", help="Image files, or folders of them.")
 ]
-Settings = Annotated[
-    list[str] | None,
+
+
+def set_option(help_: str) -> Any:
+    """`--set KEY=VALUE`; what it overrides differs between verbs."""
+    return typer.Option("--set", metavar="KEY=VALUE", help=help_)
+
+
+Settings = Annotated[list[str] | None, set_option("Override a recipe key, e.g. method.slots=100.")]
+DeviceOption = Annotated[Device, typer.Option(help="Where to compute.")]
+BackendOption = Annotated[
+    Backend,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override a recipe key, e.g. method.slots=100."
+        help="What computes; auto takes ONNX Runtime on a CPU once the run has a model.onnx."
     ),
 ]
-DeviceOption = Annotated[Device, typer.Option(help="Where to compute.")]
+PrecisionOption = Annotated[
+    Precision | None,
+    typer.Option(
+        help="bf16 is faster where the processor has it, and moves scores a little.",
+        show_default="the training's on a GPU, float32 on a CPU",
+    ),
+]
 OutputFormat = Annotated[Format, typer.Option("--format", help="How to print the result.")]
 Calibrated = Annotated[
     str | None,
@@ -36,6 +51,17 @@ Calibrated = Annotated[
         help="A calibration made by `squid calibrate`.",
         show_default="the run's own",
     ),
+]
+Rate = Annotated[
+    float | None,
+    typer.Option(
+        metavar="RATE",
+        help="Flag at this false-positive rate.",
+        show_default="the calibration's, else the recipe's",
+    ),
+]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Stop at the first file that cannot be read.")
 ]
 Unverified = Annotated[
     bool,
