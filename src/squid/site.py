@@ -1,6 +1,6 @@
 """A calibration for a site, beside the run's own, and how the two differ."""
 
-from collections import Counter
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 
 from squid.calibration import Calibration, Drift, OperatingPoint, calibrate
 from squid.calibration.facts import image_facts
-from squid.calibration.groups import GroupRate, group_rates
+from squid.calibration.groups import GroupRate, flagged_by_others, group_rates
+from squid.calibration.operating_point import check_confidence, check_rate
 from squid.config import Device
 from squid.data.base import Progress
 from squid.data.decode import OnError
+from squid.data.groups import Grouping, read_grouping
 from squid.data.inputs import Images
-from squid.data.tables import read_table
 from squid.detector import Detector
-from squid.errors import DataError
+from squid.errors import ConfigError, DataError
 from squid.run import Run
 
 FEWEST = 20
@@ -57,10 +58,8 @@ class Site:
     """Paths that were not taken for images, and images without a score, each with the reason."""
     comparison: Comparison | None
     """None for a run without held-out scores of its own."""
-
-    def by_group(self, groups: Sequence[str]) -> list[GroupRate]:
-        """The share that the site's threshold flags in each group; (n,) the group of each image."""
-        return group_rates(groups, self.scores >= self.point.threshold, self.point.rate)
+    groups: tuple[GroupRate, ...] = ()
+    """What a threshold set on all other images flags in each group, where groups were asked for."""
 
 
 def calibrate_site(
@@ -70,6 +69,8 @@ def calibrate_site(
     name: str,
     rate: float | None = None,
     confidence: float | None = CONFIDENCE,
+    by: str | None = None,
+    table: Path | None = None,
     few: bool = False,
     save: bool = True,
     overwrite: bool = False,
@@ -79,8 +80,16 @@ def calibrate_site(
 ) -> Site:
     """Measure and save a calibration on healthy images of a site, beside the run's own.
 
-    With fewer than 20 images it is refused unless `few`; without `save` it is only measured.
+    `by` compares groups: by a column of the CSV file `table`, or by what DICOM headers say. With
+    fewer than 20 images it is refused unless `few`; without `save` it is only measured.
     """
+    # Every mistake that can be found without a score, before the images are scored.
+    if rate is not None:
+        check_rate(rate)
+    check_confidence(confidence)
+    if by is None and table is not None:
+        raise ConfigError(f"Name the column of {table} that holds the groups, with --by.")
+    grouping = None if by is None else read_grouping(by, table)
     run = Run.open(out)
     if save:
         run.check_site(name, overwrite=overwrite)
@@ -91,6 +100,7 @@ def calibrate_site(
         name=name,
         rate=rate,
         confidence=confidence,
+        grouping=grouping,
         few=few,
         on_error=on_error,
         progress=progress,
@@ -107,6 +117,7 @@ def measure_site(
     name: str,
     rate: float | None = None,
     confidence: float | None = CONFIDENCE,
+    grouping: Grouping | None = None,
     few: bool = False,
     on_error: OnError = "raise",
     progress: Progress | None = None,
@@ -118,23 +129,33 @@ def measure_site(
     reasons = loaded.not_applicable or ("",) * len(loaded.sources)
     usable = [i for i, reason in enumerate(reasons) if not reason]
     _refuse_few(len(usable), few)
+    images = tuple(loaded.sources[i] for i in usable)
+    names = None if grouping is None else grouping.of(images, _folders(healthy))
     pixels = loaded.pixels[usable]
     scores, facts = detector.score(pixels), image_facts(pixels)
     source = f"healthy images of {name}"
     calibration = calibrate(
         scores, scores, facts=facts, rate=rate, confidence=confidence, source=source
     )
+    flagged = flagged_by_others(scores, rate, confidence)
     without = [(loaded.sources[i], reason) for i, reason in enumerate(reasons) if reason]
     return Site(
         name=name,
         calibration=calibration,
         point=calibration.operating_point(rate, confidence),
-        images=tuple(loaded.sources[i] for i in usable),
+        images=images,
         scores=scores,
         skipped=loaded.skipped,
         left_out=(*loaded.left_out, *without),
         comparison=_compare(detector.calibration, scores, facts, rate),
+        groups=() if names is None else tuple(group_rates(names, flagged)),
     )
+
+
+def _folders(healthy: Images) -> list[Path]:
+    """What was given by path: images may be named by their path below it."""
+    given = healthy if isinstance(healthy, Sequence) and not isinstance(healthy, str) else [healthy]
+    return [Path(one) for one in given if isinstance(one, (str, os.PathLike))]
 
 
 def _compare(
@@ -163,21 +184,3 @@ def _refuse_few(count: int, few: bool) -> None:
             f"every rate below {100 / (count + 1):.0f} %, and one odd image would set it; give at "
             f"least {FEWEST}, better several hundred, or add --few."
         )
-
-
-def read_groups(table: Path, column: str, images: Sequence[str]) -> list[str]:
-    """The value of a column for each image, from a CSV file with the columns `image` and `column`.
-    An image is found by its path, or by its name where only one has it."""
-    rows = read_table(table, "image", column)
-    by_path = {str(Path(row["image"])): row[column] for row in rows}
-    names = Counter(Path(row["image"]).name for row in rows)
-    by_name = {Path(path).name: value for path, value in by_path.items()}
-    groups = []
-    for image in map(Path, images):
-        group = by_path.get(str(image))
-        if group is None and names[image.name] == 1:
-            group = by_name[image.name]
-        if group is None:
-            raise DataError(f"{table} has no row for {image}.")
-        groups.append(group or "?")
-    return groups

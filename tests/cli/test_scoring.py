@@ -1,4 +1,4 @@
-"""`squid score` and `squid calibrate` through the command."""
+"""`squid score` through the command."""
 
 import csv
 import io
@@ -143,6 +143,55 @@ def test_a_spreadsheet_runs_no_file_name(score, tmp_path, monkeypatch, first):
     assert Path(name).is_file()
 
 
+def test_steps_stand_in_every_form(score, images, tmp_path):
+    PIL.Image.new("RGB", (60, 50), (9, 90, 200)).save(images / "colour.png")
+    _, out, _ = score(images, "--steps", "--format", "json")
+    steps = {row["image"]: row["steps"] for row in json.loads(out)["images"]}
+    done = steps[str(images / "colour.png")]
+    assert done
+    assert score(images, "--steps", "--out", tmp_path / "scores.csv")[0] == 0
+    rows = read_results(tmp_path / "scores.csv")
+    assert {row["image"]: row["steps"] for row in rows} == {
+        name: "; ".join(some) for name, some in steps.items()
+    }
+    _, out, _ = score(images, "--steps")
+    lines = [line.strip() for line in out.splitlines()]
+    place = next(i for i, line in enumerate(lines) if line.endswith("colour.png"))
+    assert lines[place + 1 : place + 1 + len(done)] == done
+    assert len(lines) == 1 + len(steps) + sum(map(len, steps.values()))
+    # Unasked they stand in none.
+    _, out, _ = score(images, "--format", "json")
+    assert all("steps" not in row for row in json.loads(out)["images"])
+    assert len(score(images)[1].splitlines()) == 1 + len(steps)
+
+
+@pytest.mark.parametrize("content", [b"not an image", None])
+def test_where_nothing_is_scored_the_exit_code_says_so(score, tmp_path, content):
+    PIL.Image.new("L", (40, 40)).save(tmp_path / "one.png")  # of one gray value: not applicable
+    if content is not None:
+        (tmp_path / "one.png").write_bytes(content)
+    code, out, err = score(tmp_path / "one.png")
+    assert (code, out) == (3, "")
+    assert "No image was scored" in err
+    assert str(tmp_path / "one.png") in err
+
+
+def test_a_report_alone_is_left_out_and_nothing_is_scored(score, tmp_path):
+    """A report of a study, named by itself: nothing is wrong with it, and it has no score."""
+    pydicom = pytest.importorskip("pydicom", reason="the extra dicom is not installed")
+    report = pydicom.Dataset()
+    report.file_meta = pydicom.dataset.FileMetaDataset()
+    report.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
+    report.SOPClassUID = "1.2.840.10008.5.1.4.1.1.88.33"  # comprehensive SR
+    report.SOPInstanceUID = report.file_meta.MediaStorageSOPInstanceUID = "1.2.3"
+    report.Modality = "SR"
+    report.save_as(tmp_path / "report.dcm", enforce_file_format=True)
+    code, out, err = score(tmp_path / "report.dcm", "--format", "json")
+    assert (code, json.loads(out)["images"]) == (3, [])
+    assert "1 found = 0 scored + 0 skipped + 1 left out" in err
+    assert "No image was scored" in err
+
+
 # The target
 
 
@@ -181,6 +230,35 @@ def test_mistakes_in_scoring(refused, run, images, tmp_path):
     assert "squid calibrate" in refused("score", run, images, *words)
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--rate", "10"), "between 0 and 1"),
+        (("--rate", "nan"), "between 0 and 1"),
+        (("--fdr", "0"), "between 0 and 1"),
+        (("--threshold", "nan"), "A threshold is a number"),
+        (("--dicom-out", "file"), "is not a folder"),
+        (("--dicom-out", "file/below"), "is not a folder"),
+        (("--dicom-out", "link"), "is not a folder"),
+        (("--worklist", "list.pdf"), "name it list.html"),
+        (("--worklist", "list"), "name it list.html"),
+    ],
+)
+def test_mistakes_are_found_before_an_image_is_scored(
+    refused, run, images, tmp_path, monkeypatch, words, sentence
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("squid.outputs.results.score_into", scores_nothing)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to("nowhere")
+    assert sentence in refused("score", run, images, *words)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "images", "link", "run"]
+
+
+def scores_nothing(*_, **__):
+    raise AssertionError("images were scored")
+
+
 # Thresholds
 
 
@@ -208,6 +286,15 @@ def test_a_false_discovery_rate_says_where_it_cannot_work(score, images):
     assert [row["flagged"] for row in found["images"]] == [False] * 3
     assert "The smallest p-value of 12 held-out images is 1 in 13" in err
     assert "unless at least 5 have it" in err
+
+
+def test_a_false_discovery_rate_that_works_has_no_note(score, images):
+    """Three of three have the smallest p-value, which is as many as it takes."""
+    _, out, err = score(images, "--format", "json", "--fdr", "0.1")
+    found = json.loads(out)
+    assert [row["p_value"] for row in found["images"]] == [1 / 13] * 3
+    assert [row["flagged"] for row in found["images"]] == [True] * 3
+    assert "none is flagged" not in err
 
 
 # A kill
@@ -257,87 +344,6 @@ def test_paths_come_from_a_list_and_a_pipe(score, images, tmp_path, monkeypatch)
     monkeypatch.setattr("sys.stdin", piped)
     _, out, _ = score("-", "--format", "json")
     assert json.loads(out)["images"] == rows
-
-
-# Calibration
-
-
-@pytest.fixture
-def healthy(tmp_path):
-    folder = tmp_path / "healthy"
-    folder.mkdir()
-    for i in range(30):
-        save(folder / f"{i}.png", seed=i)
-    return folder
-
-
-@pytest.fixture
-def calibrate(squid, run):
-    return lambda *words: squid("calibrate", "--device", "cpu", run, *words)
-
-
-def test_a_site_is_calibrated_beside_the_run_and_compared(score, calibrate, run, healthy):
-    before = (run / "calibration.json").read_bytes()
-    code, out, _ = calibrate(healthy, "--name", "here", "--rate", "0.2", "--confidence", "0.9")
-    assert code == 0
-    assert "here, 30 healthy images" in out
-    assert "flags 20 % of healthy images with 90 % confidence; with 30 images" in out
-    assert "of these 30 healthy images" in out
-    assert "Mann-Whitney" in out
-    assert "A shift of" in out
-    assert (run / "calibration.json").read_bytes() == before
-    kept = json.loads((run / "calibrations/here.json").read_text())
-    assert (len(kept["heldout_scores"]), kept["rate"], kept["confidence"]) == (30, 0.2, 0.9)
-    assert set(kept["heldout_facts"]) == {"brightness", "contrast", "sharpness"}
-    _, out, _ = score(healthy, "--calibration", "here", "--format", "json")
-    found = json.loads(out)
-    assert (found["calibration"], found["rate"], found["confidence"]) == ("here", 0.2, 0.9)
-    # 24 of 30 scores lie below a threshold that holds on average; with confidence more do.
-    assert sum(row["flagged"] for row in found["images"]) < 6
-
-
-def test_nothing_is_overwritten_unasked(calibrate, refused, run, healthy):
-    assert calibrate(healthy, "--name", "here", "--dry-run")[0] == 0
-    assert not (run / "calibrations").exists()
-    assert calibrate(healthy, "--name", "here")[0] == 0
-    kept = (run / "calibrations/here.json").read_bytes()
-    again = ("calibrate", "--device", "cpu", run, healthy, "--rate", "0.3", "--name")
-    assert "--overwrite" in refused(*again, "here")
-    assert (run / "calibrations/here.json").read_bytes() == kept
-    assert calibrate(healthy, "--name", "here", "--rate", "0.3", "--overwrite")[0] == 0
-    assert (run / "calibrations/here.json").read_bytes() != kept
-    assert "cannot name a calibration" in refused(*again, "../here")
-
-
-def test_few_images_are_refused_unless_asked_for(calibrate, refused, run, images):
-    reason = refused("calibrate", "--device", "cpu", run, images, "--name", "here")
-    assert reason.startswith("3 healthy images are too few")
-    code, out, _ = calibrate(images, "--name", "here", "--few")
-    assert code == 0
-    assert "3 held-out healthy images cannot support a threshold that flags 10 %" in out
-
-
-def test_false_positives_are_compared_by_group(calibrate, refused, run, healthy, tmp_path):
-    table = tmp_path / "table.csv"
-    rows = [f"{i}.png,{'AP' if i < 10 else 'PA'}" for i in range(30)]
-    table.write_text("image,view\n" + "\n".join(rows))
-    words = (healthy, "--name", "here", "--dry-run", "--table", table, "--by")
-    _, out, _ = calibrate(*words, "view")
-    ap, pa = (line.split() for line in out.splitlines() if "AP" in line or "PA" in line)
-    assert (ap[3], pa[3]) == ("10", "20")
-    assert "no column 'ward'" in refused("calibrate", "--device", "cpu", run, *words, "ward")
-    table.write_text("image,view\n0.png,AP\n")
-    assert "has no row for" in refused("calibrate", "--device", "cpu", run, *words, "view")
-
-
-def test_a_bad_file_costs_no_calibration(calibrate, healthy):
-    (healthy / "bad.png").write_bytes(b"not an image")
-    PIL.Image.new("L", (40, 40)).save(healthy / "black.png")
-    code, out, err = calibrate(healthy, "--name", "here")
-    assert code == 3
-    assert "here, 30 healthy images" in out
-    assert f"skipped {healthy / 'bad.png'}" in err
-    assert f"{healthy / 'black.png'}: not applicable" in err
 
 
 def save(path, seed=0):

@@ -29,7 +29,7 @@ def benjamini_hochberg(p_values: Array, share: float) -> NDArray[np.bool_]:
 def smallest_flagged(scores: Array, p_values: Array, share: float) -> float:
     """The lowest score that is flagged: equal p-values are flagged together, so one threshold says
     the same as the procedure."""
-    flagged = benjamini_hochberg(p_values, share) if len(scores) else np.zeros(0, bool)
+    flagged = benjamini_hochberg(p_values, share)
     return float(scores[flagged].min()) if flagged.any() else math.inf
 
 

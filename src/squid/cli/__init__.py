@@ -12,11 +12,12 @@ import typer
 
 from squid.cli import data
 from squid.cli.benchmarking import benchmark
+from squid.cli.calibrating import calibrate
 from squid.cli.comparing import compare
 from squid.cli.doctor import doctor
 from squid.cli.options import Verb, Verbs
 from squid.cli.printing import console, errors, escaped
-from squid.cli.scoring import calibrate, score
+from squid.cli.scoring import score
 from squid.cli.training import convert, train
 from squid.cli.using import evaluate, explain, report
 from squid.cli.watching import watch

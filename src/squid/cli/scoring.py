@@ -1,15 +1,28 @@
-"""The verbs that score: `score` for new images, `calibrate` for healthy images of a site."""
+"""The verb that scores new images: `score`."""
 
+import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from squid.cli.options import SKIPPED, Calibrated, DeviceOption, Format, RunFolder, Unverified
+from squid.cli.options import (
+    SKIPPED,
+    BackendOption,
+    Calibrated,
+    DeviceOption,
+    Format,
+    PrecisionOption,
+    Rate,
+    RunFolder,
+    Strict,
+    Unverified,
+)
 from squid.cli.printing import (
     check_file,
     check_target,
@@ -19,12 +32,9 @@ from squid.cli.printing import (
     note,
     print_line,
     show_account,
-    show_left_out,
     show_results,
-    show_skipped,
 )
-from squid.cli.site_tables import show_groups, show_site
-from squid.config import Backend, Damaged, Precision
+from squid.config import Damaged
 from squid.durable import replacing
 from squid.errors import ConfigError
 
@@ -33,10 +43,6 @@ if TYPE_CHECKING:
     from squid.detector import Detector
     from squid.outputs.journal import Journal
     from squid.outputs.results import Flagging, Results
-
-Strict = Annotated[
-    bool, typer.Option("--strict", help="Stop at the first file that cannot be read.")
-]
 
 
 def score(
@@ -60,14 +66,7 @@ def score(
         ),
     ] = None,
     calibration: Calibrated = None,
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            metavar="RATE",
-            help="Flag at this false-positive rate.",
-            show_default="the calibration's, else the recipe's",
-        ),
-    ] = None,
+    rate: Rate = None,
     threshold: Annotated[
         float | None, typer.Option(metavar="SCORE", help="Flag from this score on.")
     ] = None,
@@ -99,7 +98,7 @@ def score(
         ),
     ] = None,
     steps: Annotated[
-        bool, typer.Option("--steps", help="Write what was done to each image, in .csv and .json.")
+        bool, typer.Option("--steps", help="Say what was done to each image before it was scored.")
     ] = False,
     damaged: Annotated[
         Damaged | None,
@@ -109,19 +108,8 @@ def score(
     ] = None,
     device: DeviceOption = "auto",
     unverified: Unverified = False,
-    backend: Annotated[
-        Backend,
-        typer.Option(
-            help="What computes; auto takes ONNX Runtime on a CPU once the run has a model.onnx."
-        ),
-    ] = "auto",
-    precision: Annotated[
-        Precision | None,
-        typer.Option(
-            help="bf16 is faster where the processor has it, and moves scores a little.",
-            show_default="the training's on a GPU, float32 on a CPU",
-        ),
-    ] = None,
+    backend: BackendOption = "auto",
+    precision: PrecisionOption = None,
     compile_: Annotated[
         bool,
         typer.Option("--compile", help="Compile first: a minute that pays for a large archive."),
@@ -134,7 +122,8 @@ def score(
 ) -> None:
     """Score images, the most anomalous first.
 
-    A file that cannot be read is named and skipped, and the exit code is 3.
+    A file that cannot be read is named and skipped, and the exit code is 3, as it is where nothing
+    was scored.
 
     Example: `squid score runs/demo my-images --out scores.csv`
     """
@@ -152,7 +141,9 @@ def score(
     on_error: OnError = "raise" if strict else "skip"
     written = None if out is None else check_target(out, format_)
     if worklist is not None:
-        check_file(worklist)
+        _check_page(worklist)
+    if dicom_out is not None:
+        _check_folder(dicom_out)
     detector = Detector.load(
         Run.open(run, verify=not unverified),
         device=device,
@@ -162,6 +153,7 @@ def score(
         calibration=calibration,
         damaged=damaged,
     )
+    flagging = _flagging(detector, rate, threshold, fdr)
     opened = detector.open(_paths(images or [], list_), on_error=on_error)
     if not len(opened):
         others = summary(opened.left_out)
@@ -185,15 +177,41 @@ def score(
                 on_error=on_error,
                 progress=progress,
             )
-        flagging = _flagging(detector, journal, rate, threshold, fdr)
-        results = Results(detector, journal, flagging, describe(run, detector, calibration), opened)
+        about = describe(run, detector, calibration)
+        results = Results(detector, journal, flagging(journal), about, opened)
         _write(results, out, written or format_ or "table", steps=steps)
         refused = 0 if dicom_out is None else _write_dicom(results, detector, dicom_out, gsps)
         if worklist is not None:
             _write_worklist(detector, results, worklist)
         show_account(errors, results)
-    if results.counts.skipped or refused:
+    if not results.counts.scored:
+        print_line(errors, "[red]No image was scored[/]; the lines above say why.")
+    if results.counts.skipped or refused or not results.counts.scored:
         raise typer.Exit(SKIPPED)
+
+
+def _check_page(page: Path) -> None:
+    """An error where it is no HTML page or cannot be written."""
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(
+            f"--worklist writes an HTML page; name it {page.stem or 'worklist'}.html."
+        )
+    check_file(page)
+
+
+def _check_folder(folder: Path) -> None:
+    """An error where there is no such folder and none can be made; it is not made yet."""
+    there = next(one for one in (folder, *folder.parents) if os.path.lexists(one))
+    if not there.is_dir():
+        raise ConfigError(f"{there} is not a folder; name a folder for --dicom-out.")
+    with TemporaryFile(dir=there):
+        pass  # the folder can be written to
+
+
+def _check_dicom(sources: tuple[str, ...]) -> None:
+    from squid.dicom.files import check_sources
+
+    check_sources(sources)
 
 
 def _paths(images: list[Path], listed: Path | None) -> list[Path]:
@@ -210,19 +228,16 @@ def _paths(images: list[Path], listed: Path | None) -> list[Path]:
 
 
 def _flagging(
-    detector: "Detector",
-    journal: "Journal",
-    rate: float | None,
-    threshold: float | None,
-    fdr: float | None,
-) -> "Flagging":
+    detector: "Detector", rate: float | None, threshold: float | None, fdr: float | None
+) -> "Callable[[Journal], Flagging]":
+    """How the scored images will be flagged; a choice that cannot work is refused at once."""
     from squid.outputs.results import flag_by_false_discovery, flag_by_rate, flag_by_threshold
 
-    if threshold is not None:
-        return flag_by_threshold(threshold)
     if fdr is not None:
-        return flag_by_false_discovery(detector.calibration, journal, fdr)
-    return flag_by_rate(detector, rate)
+        detector.calibration.false_discovery_threshold([], fdr)
+        return lambda journal: flag_by_false_discovery(detector.calibration, journal, fdr)
+    known = flag_by_rate(detector, rate) if threshold is None else flag_by_threshold(threshold)
+    return lambda _: known
 
 
 def _write(results: "Results", out: Path | None, form: Format, *, steps: bool) -> None:
@@ -230,20 +245,14 @@ def _write(results: "Results", out: Path | None, form: Format, *, steps: bool) -
     from squid.outputs.files import write_results
 
     if form == "table":
-        show_results(console, results)
+        if results.counts.scored:
+            show_results(console, results, steps=steps)
     elif out is None:
         write_results(results, sys.stdout, form, steps=steps)
     else:
         with replacing(out) as partial, partial.open("w", newline="", encoding="utf-8") as file:
             write_results(results, file, form, steps=steps)
         print_line(errors, f"Written: [bold]{escaped(out)}[/]")
-
-
-def _check_dicom(sources: tuple[str, ...]) -> None:
-    """Before hours of scoring, not after."""
-    from squid.dicom.files import check_sources
-
-    check_sources(sources)
 
 
 def _write_dicom(results: "Results", detector: "Detector", folder: Path, gsps: bool) -> int:
@@ -286,81 +295,3 @@ def _resumable(out: Path | None) -> Iterator[None]:
         raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def calibrate(
-    run: RunFolder,
-    healthy: Annotated[
-        list[Path],
-        typer.Argument(metavar="HEALTHY", help="Healthy images that it was not trained on."),
-    ],
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="What to call it: calibrations/NAME.json.")
-    ],
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            metavar="RATE", help="False-positive rate of its flags.", show_default="the recipe's"
-        ),
-    ] = None,
-    confidence: Annotated[
-        float, typer.Option(metavar="SHARE", help="The chance that its threshold keeps the rate.")
-    ] = 0.95,
-    on_average: Annotated[
-        bool,
-        typer.Option("--on-average", help="Keep the rate on average instead, over many such sets."),
-    ] = False,
-    by: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Compare false positives by a column of --table."),
-    ] = None,
-    table: Annotated[
-        Path | None,
-        typer.Option(metavar="CSV", help="A table with a column 'image' and that of --by."),
-    ] = None,
-    few: Annotated[bool, typer.Option("--few", help="Take fewer than 20 images.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Compare only; write nothing.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a calibration of this name.")
-    ] = False,
-    strict: Strict = False,
-    device: DeviceOption = "auto",
-    unverified: Unverified = False,
-) -> None:
-    """Measure thresholds on healthy images of your hospital, beside the run's own, and compare.
-
-    Use them with `squid score --calibration NAME`.
-
-    Example: `squid calibrate runs/mine healthy-images --name my-hospital`
-    """
-    from squid.cli.progress import FileProgress
-    from squid.run import Run
-    from squid.site import calibrate_site, read_groups
-
-    if (by is None) != (table is None):
-        raise ConfigError("--by names a column of --table; give both.")
-    with FileProgress(errors) as progress:
-        site = calibrate_site(
-            Run.open(run, verify=not unverified),
-            healthy,
-            name=name,
-            rate=rate,
-            confidence=None if on_average else confidence,
-            few=few,
-            save=not dry_run,
-            overwrite=overwrite,
-            on_error="raise" if strict else "skip",
-            device=device,
-            progress=progress,
-        )
-    show_site(console, run, site)
-    if by is not None and table is not None:
-        show_groups(console, by, site.by_group(read_groups(table, by, site.images)))
-    if not dry_run:
-        print_line(console, f"Next: squid score {escaped(run)} IMAGE... --calibration {name}")
-    show_left_out(errors, site.left_out)
-    show_skipped(errors, site.skipped)
-    if site.skipped:
-        raise typer.Exit(SKIPPED)

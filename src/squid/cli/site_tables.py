@@ -10,7 +10,6 @@ from squid.cli.printing import escaped, note, print_line
 
 if TYPE_CHECKING:
     from squid.calibration import Calibration, Drift, OperatingPoint
-    from squid.calibration.groups import GroupRate
     from squid.site import Site
 
 
@@ -81,13 +80,18 @@ def _show_drift(console: Console, drift: "Drift", unseen: float) -> None:
     )
 
 
-def show_groups(console: Console, column: str, groups: "list[GroupRate]") -> None:
-    """False positives by group, at the site's threshold."""
+def show_groups(console: Console, column: str, site: "Site") -> None:
+    """False positives by group, and what they are compared with."""
     table = Table(escaped(column), "healthy images", "flagged", "95 % interval", "differs")
-    for one in groups:
+    for one in site.groups:
         interval = f"{100 * one.low:.1f} % to {100 * one.high:.1f} %"
         differs = f"[bold]yes[/] (p = {one.p_value:.2g})" if one.differs else "no"
         share = f"{one.flagged} ({100 * one.share:.1f} %)"
         table.add_row(escaped(one.name), str(one.count), share, interval, differs)
-    table.caption = "differs from the target rate: binomial test, corrected by Holm"
     console.print(table)
+    print_line(
+        console,
+        "Each image is flagged by a threshold that all other images set, and each group is "
+        "compared with the images of the other groups (Fisher's exact test, corrected by Holm). "
+        f"A group has enough images for its own threshold from {site.point.needed} on.",
+    )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from squid.cli.options import SKIPPED, Calibrated, DeviceOption, RunFolder, Unverified
+from squid.cli.options import SKIPPED, Calibrated, DeviceOption, Rate, RunFolder, Unverified
 from squid.cli.printing import console, errors, escaped, note, print_line
 from squid.errors import ConfigError
 
@@ -45,9 +45,7 @@ def watch(
         typer.Option("--dicom", help="Also write DICOM results of DICOM files, to OUT/dicom."),
     ] = False,
     calibration: Calibrated = None,
-    rate: Annotated[
-        float | None, typer.Option(metavar="RATE", help="Flag at this false-positive rate.")
-    ] = None,
+    rate: Rate = None,
     device: DeviceOption = "auto",
     unverified: Unverified = False,
 ) -> None:

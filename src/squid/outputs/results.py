@@ -171,7 +171,7 @@ def flag_by_false_discovery(calibration: Calibration, journal: Journal, share: f
     needed = ties_needed(calibration.heldout, len(scores), share)
     meaning = f"at most {percent(share)} of the flagged images are expected to be healthy"
     notes: tuple[str, ...] = ()
-    if needed > 1:
+    if needed > 1 and math.isinf(threshold):
         notes = (
             f"The smallest p-value of {calibration.heldout} held-out images is 1 in "
             f"{calibration.heldout + 1}: among {len(scores)} images, none is flagged at a "
