@@ -106,6 +106,26 @@ def test_within_strata_it_is_the_difference_of_adjusted_aucs() -> None:
     assert difference(GOOD, WORSE, LABELS, [str(i) for i in range(140)], least=10) is None
 
 
+def test_several_trainings_are_compared_by_their_mean_aucs() -> None:
+    """The bootstrap draws images for all trainings at once."""
+    rng = np.random.default_rng(4)
+    first, second = (one + 0.5 * rng.normal(size=(s, 140)) for one, s in ((GOOD, 4), (WORSE, 2)))
+    found = difference(first, second, LABELS, EVERYWHERE)
+    assert found is not None
+    assert found.first == pytest.approx(np.mean([auc(one, LABELS) for one in first]))
+    assert found.second == pytest.approx(np.mean([auc(one, LABELS) for one in second]))
+    samples = []
+    for _ in range(600):
+        drawn = np.concatenate([rng.integers(0, 80, 80), rng.integers(80, 140, 60)])
+        means = [np.mean([auc(s[drawn], LABELS[drawn]) for s in row]) for row in (first, second)]
+        samples.append(means[0] - means[1])
+    width = found.difference.high - found.difference.low
+    assert width == pytest.approx(2 * 1.96 * np.std(samples), rel=0.1)
+    assert difference(first[:1], second[:1], LABELS, EVERYWHERE) == difference(
+        first[0], second[0], LABELS, EVERYWHERE
+    )
+
+
 def test_images_are_matched_by_name_and_others_are_refused() -> None:
     order = np.random.default_rng(3).permutation(140)
     straight, mixed = (compare(record(GOOD), record(WORSE, o), "final") for o in (None, order))

@@ -106,14 +106,19 @@ def difference(
     first: Array, second: Array, labels: Labels, groups: Sequence[str], *, least: int = 2
 ) -> Difference | None:
     """The mean over groups of images, weighted by anomalous images as in `confounds`; None where no
-    group has `least` images of both classes."""
+    group has `least` images of both classes.
+
+    Scores are (n,), or (seeds, n) of several trainings: then AUCs are means over the trainings, and
+    the interval is of these trainings on other images.
+    """
+    first, second = np.atleast_2d(first), np.atleast_2d(second)
     of = np.array(groups)
     aucs, variances, weights = [], [], []
     for name in sorted(set(groups)):
         inside = of == name
         anomalous = labels[inside] == 1
         if min(anomalous.sum(), (~anomalous).sum()) >= least:
-            pair = [_placements(scores[inside], anomalous) for scores in (first, second)]
+            pair = [_mean_placements(scores[:, inside], anomalous) for scores in (first, second)]
             aucs.append([float(found.mean()) for found, _ in pair])
             variances.append(_variance(pair[0][0] - pair[1][0], pair[0][1] - pair[1][1]))
             weights.append(float(anomalous.sum()))
@@ -130,6 +135,13 @@ def difference(
         difference=Estimate(value=apart, low=apart - Z * error, high=apart + Z * error),
         p=_two_sided(apart, error),
     )
+
+
+def _mean_placements(scores: Array, anomalous: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """The mean over trainings (s, n): an AUC that is a mean over trainings is that of these."""
+    found = [_placements(one, anomalous) for one in scores]
+    positive, negative = (np.mean(parts, axis=0) for parts in zip(*found, strict=True))
+    return positive, negative
 
 
 def _placements(scores: Array, anomalous: NDArray[np.bool_]) -> tuple[Array, Array]:
