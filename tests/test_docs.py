@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from squid.recipe import read_recipe
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
     *sorted(ROOT.glob("*.md")),
@@ -87,13 +89,29 @@ def test_numbers_in_other_pages_are_those_of_the_files(
 def test_rounded_numbers_in_other_pages_are_those_of_the_files(measured: dict[str, str]) -> None:
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     sharpness = float(measured["zhanglab trivial minus sharpness auc"])
-    assert f"has an AUC of {sharpness:.0f};" in readme
+    assert f"has an AUC of {sharpness:.0f}." in readme
     scores = (ROOT / "docs/explanation/scores-and-thresholds.md").read_text(encoding="utf-8")
     ranges = [float(measured[f"zhanglab {row} best_epoch late range"].partition(" ")[0])
               for row in ("reference", "ours")]  # fmt: skip
     assert "varies by {:.0f} points in the authors' setting and by {:.0f} in ours".format(
         *ranges
     ) in " ".join(scores.split())
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_recipes_in_pages_are_read(tmp_path: Path) -> None:
+    """Each block of TOML that names a method is a whole recipe."""
+    found = 0
+    for page in PAGES:
+        for block in re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+            if "[method]" in block and "[data]" in block:
+                (tmp_path / "recipe.toml").write_text(block)
+                read_recipe(tmp_path / "recipe.toml")
+                found += 1
+    assert found >= 2
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
