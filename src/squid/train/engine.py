@@ -1,5 +1,6 @@
 """Devices, precision and processes. The only file that knows Lightning Fabric."""
 
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -36,6 +37,8 @@ class Engine:
         # Importing it takes a second, which only trainings should wait for.
         from lightning_fabric import Fabric
 
+        # Its notes (which precision, which rank) would precede what is said to the user.
+        logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
         accelerator = pick_device(device).type
         if accelerator == "cuda":
             _choose_kernels(precision)
