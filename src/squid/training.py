@@ -27,9 +27,8 @@ from squid.methods import build
 from squid.methods.base import Method
 from squid.recipe import Recipe, radiograph_recipe, read_recipe
 from squid.run import Run, describe_environment
-from squid.train import Engine, Epoch, Monitor, check_batches, train
+from squid.train import Engine, Epoch, Monitor, State, check_batches, train
 from squid.train.engine import pick_device
-from squid.train.loop import State
 
 
 class Recorder(Monitor):

@@ -31,8 +31,7 @@ from squid.methods.padim import PadimConfig
 from squid.methods.squid.config import SquidConfig
 from squid.recipe import read_recipe
 from squid.run import Run
-from squid.train import Monitor
-from squid.train.loop import State
+from squid.train import Monitor, State
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = """

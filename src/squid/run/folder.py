@@ -24,7 +24,7 @@ from squid.run.history import History, Row, read_snapshots, write_snapshots
 from squid.run.manifest import MANIFEST, Manifest, UnverifiedWarning, sha256
 from squid.run.states import BEFORE, LAST, drop_states, has_state, load_state, save_state
 from squid.run.weights import load_tensors, save_tensors
-from squid.train.loop import Epoch, State
+from squid.train.monitor import Epoch, State
 
 C = TypeVar("C", bound=Config)
 

@@ -12,7 +12,7 @@ import numpy as np
 from squid.data.tables import read_arrays
 from squid.durable import appending, replacing
 from squid.errors import DataError, RunError
-from squid.train.loop import Epoch
+from squid.train.monitor import Epoch
 
 Row = dict[str, str]
 NEEDED = ("stage", "epoch", "seconds", "images_per_second")

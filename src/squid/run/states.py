@@ -4,16 +4,15 @@ import errno
 import os
 import warnings
 from pathlib import Path
+from typing import cast
 
 import torch
 
 from squid.durable import replacing
 from squid.errors import RunError
-from squid.train.loop import State
+from squid.train.monitor import State
 
 LAST, BEFORE = "resume.pt", "resume.before.pt"
-PARTS = {"stage", "epoch", "step", "totals", "method", "optimizers"}
-"""What a state holds."""
 
 
 class OlderStateWarning(UserWarning):
@@ -69,4 +68,5 @@ def _read(path: Path) -> State | None:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception:  # on broken bytes torch raises many kinds
         return None
-    return state if isinstance(state, dict) and state.keys() == PARTS else None
+    whole = isinstance(state, dict) and state.keys() == State.__annotations__.keys()
+    return cast("State", state) if whole else None

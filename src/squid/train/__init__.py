@@ -2,6 +2,16 @@
 
 from squid.train.engine import Engine
 from squid.train.interrupts import Interrupted
-from squid.train.loop import Epoch, Monitor, TrainConfig, check_batches, train
+from squid.train.loop import TrainConfig, check_batches, train
+from squid.train.monitor import Epoch, Monitor, State
 
-__all__ = ["Engine", "Epoch", "Interrupted", "Monitor", "TrainConfig", "check_batches", "train"]
+__all__ = [
+    "Engine",
+    "Epoch",
+    "Interrupted",
+    "Monitor",
+    "State",
+    "TrainConfig",
+    "check_batches",
+    "train",
+]

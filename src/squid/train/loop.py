@@ -1,7 +1,7 @@
 """The training loop: stages of objectives over batches. It knows no method and touches no file.
 
-A `Monitor` (the run folder, a progress bar) receives epochs, snapshots, and the state from which an
-interrupted training can go on.
+A `Monitor` (`monitor.py`) receives epochs, snapshots, and the state from which an interrupted
+training can go on.
 """
 
 import math
@@ -21,12 +21,10 @@ from squid.methods.base import Batch, Method, Stage
 from squid.train.bf16 import round_to_bf16
 from squid.train.engine import Engine
 from squid.train.interrupts import Interrupted, interrupts
+from squid.train.monitor import Epoch, Monitor, State, Weights
 from squid.train.optimizers import rate, restore_optimizer, set_rate
 from squid.train.sampler import Sampler
 from squid.train.step import Step, Switch, join_ranks, make_step, pick_form
-
-State = dict[str, Any]
-"""Everything a training needs to go on: stage, epoch, step, weights, optimisers, sums of losses."""
 
 SECONDS_BETWEEN_RECORDS = 1.0
 """Losses are read back from the device at most this often, because reading waits for the device."""
@@ -59,38 +57,6 @@ class TrainConfig(Config):
     @classmethod
     def _read_augment(cls, value: Any) -> Any:
         return Augment.model_validate(value) if isinstance(value, Mapping) else value
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """Losses, rates and speed of one epoch, or of the part of it so far."""
-
-    stage: str
-    epoch: int
-    epochs: int
-    step: int
-    steps: int
-    losses: Mapping[str, float]
-    rates: Mapping[str, float]
-    seconds: float
-    images_per_second: float
-
-
-class Monitor:
-    """Receives what happens in a training; every method does nothing unless overridden."""
-
-    def progress(self, now: Epoch) -> None:
-        """About once a second."""
-
-    def epoch(self, done: Epoch) -> None:
-        """At the end of each epoch."""
-
-    def snapshot(self, epoch: int, method: Method) -> None:
-        """Every `snapshot_every` epochs, with the method (of an ensemble, the member in training),
-        ready to score."""
-
-    def save(self, state: State) -> None:
-        """A state from which training can go on; only ever one with finite losses."""
 
 
 @dataclass
@@ -197,7 +163,7 @@ class _StageTrainer:
         self.step: Step = make_step(form, method, self.stage, store, engine)
         self.saved = time.monotonic()
 
-    def run(self, begin: _Position, optimizers: Sequence[State] | None = None) -> None:
+    def run(self, begin: _Position, optimizers: Sequence[Weights] | None = None) -> None:
         if optimizers is not None:
             for optimizer, saved in zip(self.step.optimizers, optimizers, strict=True):
                 restore_optimizer(optimizer, saved)
@@ -312,14 +278,14 @@ class _StageTrainer:
         if not all(map(math.isfinite, totals.values())):
             return  # keep the last good state
         self.saved = time.monotonic()
-        state = {
-            "stage": self.number,
-            "epoch": epoch,
-            "step": step,
-            "totals": totals,
-            "method": self.method.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.step.optimizers],
-        }
+        state = State(
+            stage=self.number,
+            epoch=epoch,
+            step=step,
+            totals=totals,
+            method=self.method.state_dict(),
+            optimizers=[optimizer.state_dict() for optimizer in self.step.optimizers],
+        )
         self.monitor.save(state)
 
 
