@@ -1,6 +1,9 @@
 """A SQUID small enough to be trained in a second, and monitors that look on."""
 
 import copy
+import os
+import signal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -42,6 +45,31 @@ class Watcher(Monitor):
 
     def save(self, state):
         self.states.append(copy.deepcopy(state))
+
+
+def interrupt(method, step):
+    """Ctrl-C during that step of the training."""
+    stages, calls = method.stages, [0]
+
+    def spied():
+        (stage,) = stages()
+
+        def after():
+            if stage.after is not None:
+                stage.after()
+            calls[0] += 1
+            if calls[0] == step:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        return (replace(stage, after=after),)
+
+    method.stages = spied
+    return method
+
+
+@pytest.fixture
+def interrupt_at():
+    return interrupt
 
 
 @pytest.fixture

@@ -5,13 +5,11 @@
 Fabric starts this file again for every further process.
 """
 
-import os
-import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import torch
+from conftest import interrupt
 
 from squid.data.store import ImageStore
 from squid.methods import METHODS, build
@@ -48,23 +46,6 @@ class Watcher(Monitor):
         self.saved.append((state["epoch"], state["step"]))
 
 
-def interrupt_at(method, step):
-    stages, calls = method.stages, [0]
-
-    def spied():
-        (stage,) = stages()
-
-        def after():
-            stage.after()
-            calls[0] += 1
-            if calls[0] == step:
-                os.kill(os.getpid(), signal.SIGINT)
-
-        return (replace(stage, after=after),)
-
-    method.stages = spied
-
-
 def main():
     folder, processes = Path(sys.argv[1]), int(sys.argv[2])
     torch.set_num_threads(1)
@@ -73,7 +54,7 @@ def main():
     torch.manual_seed(0)
     method = build(METHODS["squid"].Config(name="squid", **SETTINGS)).double()
     if len(sys.argv) > 3 and engine.rank == 1:
-        interrupt_at(method, int(sys.argv[3]))
+        interrupt(method, int(sys.argv[3]))
     generator = torch.Generator().manual_seed(1)
     pixels = torch.randint(0, 256, (32, 1, 32, 32), dtype=torch.uint8, generator=generator)
     watcher, interrupted = Watcher(), False

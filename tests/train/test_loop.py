@@ -1,8 +1,6 @@
 """A training repeats itself, goes on where it stopped, and stops where it must."""
 
 import math
-import os
-import signal
 from dataclasses import replace
 
 import pytest
@@ -22,26 +20,6 @@ def differing(a, b):
     return [name for name in a if not torch.equal(a[name], b[name])]
 
 
-def interrupt_at(method, step):
-    """Ctrl-C during that step of the training."""
-    stages, calls = method.stages, [0]
-
-    def spied():
-        (stage,) = stages()
-
-        def after():
-            if stage.after is not None:
-                stage.after()
-            calls[0] += 1
-            if calls[0] == step:
-                os.kill(os.getpid(), signal.SIGINT)
-
-        return (replace(stage, after=after),)
-
-    method.stages = spied
-    return method
-
-
 @pytest.fixture(scope="module")
 def uninterrupted(trained):
     return weights(trained())
@@ -52,14 +30,14 @@ def test_the_same_seed_gives_the_same_weights(trained, uninterrupted):
 
 
 def test_another_seed_gives_other_weights(trained, make, uninterrupted):
-    """Of the draws alone: the first weights are the same."""
+    """The first weights are the same; the draws differ."""
     other = weights(trained(make(seed=0), seed=1))
     assert "encoder.enter.enter.0.weight" in differing(other, uninterrupted)
 
 
 @pytest.mark.parametrize("step", [1, 4, 5, 6, 9])
 def test_an_interrupted_training_goes_on_to_the_same_weights(
-    trained, make, uninterrupted, new_watcher, step
+    trained, make, interrupt_at, uninterrupted, new_watcher, step
 ):
     """13 images in batches of 4 without the rest make 3 steps an epoch: 3, 6 and 9 are the last of
     one."""
@@ -73,7 +51,7 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(
     assert [e.epoch for e in first.epochs + second.epochs] == [1, 2, 3]
 
 
-def test_losses_of_an_interrupted_epoch_are_whole(trained, make, new_watcher):
+def test_losses_of_an_interrupted_epoch_are_whole(trained, make, interrupt_at, new_watcher):
     whole, first, second = new_watcher(), new_watcher(), new_watcher()
     trained(monitor=whole)
     with pytest.raises(Interrupted):
@@ -115,7 +93,7 @@ def test_a_loss_that_is_not_a_number_stops_and_keeps_the_last_good_state(trained
     assert [e.epoch for e in watcher.epochs] == [1]
 
 
-def test_an_interrupt_after_a_bad_loss_saves_nothing(trained, make, watcher):
+def test_an_interrupt_after_a_bad_loss_saves_nothing(trained, make, interrupt_at, watcher):
     method = interrupt_at(spoil_at(make(), 4), 5)
     with pytest.raises(Interrupted):
         trained(method, monitor=watcher, save_minutes=0.0)
