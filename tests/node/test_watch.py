@@ -1,6 +1,7 @@
 """`squid watch`: every file is scored once, whatever ends the program in between."""
 
 import errno
+import hashlib
 import json
 import os
 import signal
@@ -227,6 +228,60 @@ def test_dicom_files_have_dicom_results(watched, folders, tmp_path):
     kinds = {pydicom.dcmread(path).Modality for path in (out / "dicom").iterdir()}
     assert "SR" in kinds
     assert len(list((out / "dicom").iterdir())) == 2
+
+
+@pytest.fixture
+def study(folders) -> Path:
+    """Four DICOM objects as a modality sends them: an image, its raw form, a report and a CT."""
+    pydicom = pytest.importorskip("pydicom")
+    examples = pytest.importorskip("pydicom.data")
+    source = examples.get_testdata_file("CT_small.dcm")
+    kinds = {
+        "IM0": {"SOPClassUID": "1.2.840.10008.5.1.4.1.1.1", "Modality": "CR"},
+        "IM1": {"SOPClassUID": "1.2.840.10008.5.1.4.1.1.1.1.1", "Modality": "DX"},
+        "IM2": {"SOPClassUID": "1.2.840.10008.5.1.4.1.1.88.33", "Modality": "SR"},
+        "IM3": {},
+    }
+    (folders[0] / "study").mkdir()
+    for name, elements in kinds.items():
+        dataset = pydicom.dcmread(source)
+        for keyword, value in elements.items():
+            setattr(dataset, keyword, value)
+        dataset.file_meta.MediaStorageSOPClassUID = dataset.SOPClassUID
+        dataset.save_as(folders[0] / "study" / name)
+    return folders[0]
+
+
+def test_objects_that_are_no_radiographs_are_left_out_and_done(study, watched, folders):
+    inbox, out = folders
+    (inbox / "study/broken").write_bytes(b"no image")
+    watch, outcomes = watched()
+    watch.run(Event(), once=True)
+    found = {
+        name: (one["status"], one["reason"].split(",")[0]) for name, one in results(out).items()
+    }
+    assert found == {
+        "study/IM0.json": ("scored", ""),
+        "study/IM1.json": ("left out", "for processing"),
+        "study/IM2.json": ("left out", "no radiograph (modality SR"),
+        "study/IM3.json": ("left out", "no radiograph (modality CT"),
+    }
+    for name in ("IM0", "IM1", "IM2", "IM3"):
+        digest = hashlib.sha256((inbox / "done/study" / name).read_bytes()).hexdigest()
+        assert results(out)[f"study/{name}.json"]["sha256"] == digest
+    assert results(out)["study/IM2.json"]["score"] is None
+    assert [path.name for path in (inbox / "failed/study").iterdir() if path.suffix == ""] == [
+        "broken"
+    ]
+    assert {one.name for one in outcomes if one.failed} == {"study/broken"}
+
+
+def test_what_is_left_out_is_no_failure_of_the_command(study, squid, tiny_run, folders):
+    words = ("watch", tiny_run, study, "--out", folders[1], "--once", "--settle", "0")
+    code, printed, _ = squid(*words, "--device", "cpu")
+    assert code == 0
+    assert "left out  study/IM2: no radiograph (modality SR" in printed
+    assert "failed" not in printed
 
 
 # The command

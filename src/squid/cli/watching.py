@@ -51,8 +51,9 @@ def watch(
 ) -> None:
     """Score each file that comes into a folder, once, and move it to `done` or `failed`.
 
-    Beside a failed file is a text with the reason. After a kill the same command goes on; SIGTERM
-    and Ctrl-C end it once the images at hand are scored.
+    Beside a failed file is a text with the reason. Reports and raw images of a study are left out,
+    which their JSON says. After a kill the same command goes on; SIGTERM and Ctrl-C end it once the
+    images at hand are scored.
 
     Example: `squid watch runs/demo incoming --out results`
     """
@@ -68,7 +69,7 @@ def watch(
 
     def report(outcome: "Outcome") -> None:
         nonlocal failed
-        failed += outcome.prediction is None
+        failed += outcome.failed
         print_line(console, _line(outcome))
 
     watched = Watch(
@@ -98,8 +99,10 @@ def _line(outcome: "Outcome") -> str:
     from squid.calibration import one_in
 
     name, found = escaped(outcome.name), outcome.prediction
-    if found is None:
+    if outcome.failed:
         return f"[yellow]failed[/]  {name}: {escaped(outcome.reason)}"
+    if found is None:
+        return f"left out  {name}: {escaped(outcome.reason)}"
     if found.score is None:
         return f"no score  {name}: {escaped(found.not_applicable)}"
     rarity = "" if found.p_value is None else f"{one_in(found.p_value)}, "

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -38,9 +37,11 @@ class Outcome:
     name: str
     """Its path in the folder when it came."""
     prediction: Prediction | None
-    """None where it failed."""
+    """None where it failed or was left out."""
     reason: str = ""
-    """Why it failed."""
+    """Why it failed or was left out."""
+    failed: bool = False
+    """Whether it could not be read. A report or a raw image of a study is left out instead."""
 
 
 class Watch:
@@ -106,9 +107,10 @@ class Watch:
             refused = self._write_dicom(results) if self.dicom else {}
             for prediction in results.predictions():
                 self._finish(files[prediction.source], prediction, refused)
-            for source, reason in chain(results.skipped(), results.left_out()):
-                one = files[source]
-                self._fail(one, reason.replace(source, str(one.name)))
+            for source, reason in results.left_out():
+                self._leave_out(files[source], reason)
+            for source, reason in results.skipped():
+                self._fail(files[source], reason.replace(source, str(files[source].name)))
 
     def _write_dicom(self, results: Results) -> dict[str, str]:
         """DICOM results of the images; gives those that can have none, each with the reason."""
@@ -117,28 +119,39 @@ class Watch:
         return dict(write_files(self._detector, results, self.out / "dicom").refused)
 
     def _finish(self, one: Taken, prediction: Prediction, refused: dict[str, str]) -> None:
-        """Write the result, then move the input."""
-        digest = one.digest()
-        about: dict[str, Any] = {
-            **record(prediction, steps=True),
-            "image": portable(str(one.name)),
-            "sha256": digest,
+        """Write the result of an image."""
+        about = {
             "threshold": finite(self._flagging.threshold),
             "rate": self._flagging.rate,
-            "model": self._about.digest,
             "calibration": self._about.calibration,
-            "version": self._about.version,
         }
         if self.dicom:
             reason = refused.get(prediction.source, "").replace(prediction.source, str(one.name))
             about["dicom"] = portable(reason or "written") if prediction.score is not None else ""
-        write_text(self._result(one, digest), json.dumps(about, indent=2) + "\n")
-        self.inbox.finish(one, digest)
+        self._write(one, {**record(prediction, steps=True), **about})
         self.report(Outcome(str(one.name), prediction))
+
+    def _leave_out(self, one: Taken, reason: str) -> None:
+        """Write that a file is no image to be scored, which is no fault of it."""
+        nothing = Prediction(str(one.name), None, None, None, None, not_applicable=reason)
+        self._write(one, {**record(nothing, steps=False), "status": "left out"})
+        self.report(Outcome(str(one.name), None, reason))
+
+    def _write(self, one: Taken, result: dict[str, Any]) -> None:
+        """Write a result, then move its input to `done`."""
+        digest = one.digest()
+        about = {
+            "image": portable(str(one.name)),
+            "sha256": digest,
+            "model": self._about.digest,
+            "version": self._about.version,
+        }
+        write_text(self._result(one, digest), json.dumps({**result, **about}, indent=2) + "\n")
+        self.inbox.finish(one, digest)
 
     def _fail(self, one: Taken, reason: str) -> None:
         self.inbox.fail(one, portable(reason))
-        self.report(Outcome(str(one.name), None, reason))
+        self.report(Outcome(str(one.name), None, reason, failed=True))
 
     def _result(self, one: Taken, digest: str) -> Path:
         """The place of a result: that of its input, unless another input of that name has it."""
