@@ -1,14 +1,17 @@
 """Damaged and crafted DICOM files, and what reading them costs.
 
 python benchmarks/damage.py --count 10000          # mutations of small files, then crafted ones
+python benchmarks/damage.py --count 10000 --out benchmarks/results/studies/dicom-damage.json
 
-Every file has to be read or refused with a reason, in two seconds and 512 MiB.
+Every file has to be read or refused with a reason, in two seconds and 512 MiB: its image, and its
+header for DICOM results. Of some images that are read, all results are made as well.
 """
 
 import argparse
 import io
 import json
 import random
+import resource
 import struct
 import subprocess
 import sys
@@ -16,19 +19,25 @@ import time
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import date
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import NamedTemporaryFile, TemporaryDirectory
+from typing import Any, TypeVar
 
 import imagecodecs
 import numpy as np
 import pydicom
 from numpy.typing import NDArray
 
-from squid.data.image import read_image
-from squid.data.levels import RangeWarning
+from squid.data.image import Image, read_image
+from squid.detector import Prediction
+from squid.dicom import Algorithm, results
+from squid.dicom.source import Source
 from squid.errors import DataError
+from squid.run import commit
 
 SECONDS, MEGABYTES = 2.0, 512
 LARGEST = 300_000
@@ -41,6 +50,11 @@ KINDS = [f"1.2.840.10008.5.1.4.1.1.{kind}\0".encode() for kind in (2, 4)]
 LENGTHS = [0, 1, 2, 7, 0x7FFF, 0xFFFE, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF]
 SYNTAXES = [f"1.2.840.10008.1.2.4.{kind}".encode() for kind in (50, 51, 57, 70, 80, 81, 90, 91)]
 EXPLICIT, DEFLATED = "1.2.840.10008.1.2.1", "1.2.840.10008.1.2.1.99"
+RESULTS_EVERY = 5
+"""Of so many mutations one has its results made, if it is read: they take longer than reading."""
+PREDICTION = Prediction("the file", 3.2, 0.05, 0.9, True, ("a step",))
+ALGORITHM = Algorithm("squid", "0", "ab" * 32, "run", "cd" * 32, 2.75, 0.1)
+T = TypeVar("T")
 RLE, JPEG_2000, JPEG_LOSSLESS = (f"1.2.840.10008.1.2.{kind}" for kind in ("5", "4.90", "4.70"))
 
 
@@ -50,6 +64,10 @@ class Cost:
 
     read: int = 0
     refused: int = 0
+    headers: int = 0
+    """Files whose header results could refer to."""
+    results: int = 0
+    """Images of which report, capture and presentation state were made."""
     wrong: list[str] = field(default_factory=list)
     """Files that raised anything but a sentence, or took too long."""
     slowest: float = 0.0
@@ -198,32 +216,59 @@ def crafted() -> dict[str, bytes]:
 
 
 def read_all(files: Iterator[tuple[str, bytes]]) -> Cost:
-    """Reads each file in this process."""
+    """Reads each file in this process, as an image and as the source of results."""
     cost, reasons = Cost(), Counter[str]()
-    warnings.simplefilter("ignore", RangeWarning)
+    warnings.simplefilter("ignore")
     # Otherwise the peak is that of the imports, or of the process that started this one.
     Path("/proc/self/clear_refs").write_text("5")
     before = megabytes("VmRSS")
-    for name, data in files:
-        begun = time.process_time()
-        try:
-            read_image(data, "the file")
-            cost.read += 1
-        except DataError as error:
-            cost.refused += 1
-            reasons[" ".join(str(error).split()[2:7])] += 1
-        except Exception as error:
-            cost.wrong.append(f"{name}: {type(error).__name__}: {error}")
-        taken = time.process_time() - begun
-        if taken > cost.slowest:
-            cost.slowest, cost.slowest_file = taken, name
-        if taken > SECONDS:
-            cost.wrong.append(f"{name}: {taken:.1f} s")
+    with NamedTemporaryFile() as place:
+        path = Path(place.name)
+        for number, (name, data) in enumerate(files):
+            path.write_bytes(data)
+            image = _judged(cost, name, partial(read_image, data, "the file"), reasons)
+            cost.read += image is not None
+            header = _judged(cost, name, partial(Source.of, path))
+            cost.headers += header is not None
+            if image is not None and header is not None and number % RESULTS_EVERY == 0:
+                cost.results += _judged(cost, name, partial(_results, path, image)) is not None
+    cost.refused = reasons.total()
     cost.megabytes = megabytes("VmHWM") - before
     if cost.megabytes > MEGABYTES:
         cost.wrong.append(f"{cost.megabytes:.0f} MiB")
     cost.reasons = dict(reasons.most_common())
     return cost
+
+
+def _judged(
+    cost: Cost, name: str, task: Callable[[], T], reasons: Counter[str] | None = None
+) -> T | None:
+    """What a task gives; None where it refuses the file. Anything else it raises is wrong, and so
+    is the time that it takes beyond the limit."""
+    answer, begun = None, time.process_time()
+    try:
+        answer = task()
+    except DataError as error:
+        if reasons is not None:
+            reasons[" ".join(str(error).split()[2:7])] += 1
+    except Exception as error:
+        cost.wrong.append(f"{name}: {type(error).__name__}: {error}")
+    taken = time.process_time() - begun
+    if taken > cost.slowest:
+        cost.slowest, cost.slowest_file = taken, name
+    if taken > SECONDS:
+        cost.wrong.append(f"{name}: {taken:.1f} s")
+    return answer
+
+
+def _results(path: Path, image: Image) -> int:
+    """Makes all DICOM results of an image and writes them; gives their number."""
+    pixels = image.pixels[0].numpy()
+    heatmap: NDArray[np.float32] = np.linspace(0, 1, 64 * 64, dtype=np.float32).reshape(64, 64)
+    made = results(path, PREDICTION, pixels, heatmap, algorithm=ALGORITHM, gsps=True)
+    for instance in made:
+        instance.save_as(io.BytesIO(), enforce_file_format=True)
+    return len(made)
 
 
 def megabytes(kind: str) -> float:
@@ -256,6 +301,7 @@ def _apart(*arguments: str) -> Cost:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=10_000, help="mutations to read")
+    parser.add_argument("--out", type=Path, help="a JSON file for the record")
     parser.add_argument("--mutations", type=int, nargs=2, metavar=("FIRST", "END"))
     parser.add_argument("--files", type=Path, nargs="+")
     options = parser.parse_args(arguments)
@@ -265,16 +311,46 @@ def main(arguments: Sequence[str] | None = None) -> None:
         files = ((path.name, path.read_bytes()) for path in options.files)
         print(json.dumps(asdict(read_all(files))))
     else:
-        costs = attack(options.count)
-        wrong = [line for cost in costs for line in cost.wrong]
-        slowest = max(costs, key=lambda cost: cost.slowest)
-        print(f"{sum(c.read for c in costs)} read, {sum(c.refused for c in costs)} refused")
-        print(f"slowest {slowest.slowest:.2f} s ({slowest.slowest_file})")
-        print(f"peak {max(cost.megabytes for cost in costs):.0f} MiB above idle")
-        reasons: Counter[str] = sum((Counter(cost.reasons) for cost in costs), Counter())
-        print(*(f"{number:6} {reason}" for reason, number in reasons.most_common(20)), sep="\n")
-        print("\n".join(wrong) or "nothing went wrong")
-        raise SystemExit(bool(wrong))
+        record = measure(options.count)
+        text = json.dumps(record, indent=1)
+        if options.out is not None:
+            options.out.write_text(text + "\n")
+        print(text)
+        raise SystemExit(bool(record["wrong"]))
+
+
+def measure(count: int) -> dict[str, Any]:
+    """The attack with what it took, for a record."""
+    begun = time.monotonic()
+    *mutated, bombs = attack(count)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    costs = [*mutated, bombs]
+    slowest = max(costs, key=lambda cost: cost.slowest)
+    reasons: Counter[str] = sum((Counter(cost.reasons) for cost in mutated), Counter())
+    return {
+        "command": f"python benchmarks/damage.py --count {count}",
+        "date": date.today().isoformat(),
+        "commit": commit(),
+        "mutations": {
+            "first_seed": 0,
+            "count": count,
+            "read": sum(cost.read for cost in mutated),
+            "refused": sum(cost.refused for cost in mutated),
+            "headers": sum(cost.headers for cost in mutated),
+            "results": sum(cost.results for cost in mutated),
+        },
+        "crafted": {"count": len(crafted()), "read": bombs.read, "refused": bombs.refused},
+        "limits": {"seconds": SECONDS, "megabytes": MEGABYTES},
+        "slowest": {"seconds": round(slowest.slowest, 3), "file": slowest.slowest_file},
+        "megabytes": {
+            "mutations": round(max(cost.megabytes for cost in mutated)),
+            "crafted": round(bombs.megabytes),
+        },
+        "wrong": [line for cost in costs for line in cost.wrong],
+        "wall_seconds": round(time.monotonic() - begun),
+        "cpu_seconds": round(children.ru_utime + children.ru_stime),
+        "reasons": dict(reasons.most_common(20)),
+    }
 
 
 if __name__ == "__main__":
