@@ -1,5 +1,6 @@
 """Files are there completely or not at all, and a damaged run folder is refused in one sentence."""
 
+import errno
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from squid.detector import Detector
@@ -50,6 +52,39 @@ def test_a_planted_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "out.json").is_symlink()
 
 
+def test_a_file_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, rename = os.fsync, os.replace
+
+    def note_fsync(handle: int) -> None:
+        done.append(f"fsync {Path(os.readlink(f'/proc/self/fd/{handle}')).suffix or 'folder'}")
+        fsync(handle)
+
+    def note_rename(source: Path, target: Path) -> None:
+        done.append("rename")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(os, "replace", note_rename)
+    write_text(tmp_path / "card.md", "text")
+    assert done == ["fsync .part", "rename", "fsync folder"]
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "kept.json"
+    write_text(path, "old")
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_text(path, "new")
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("kept.json", "old")]
+
+
 @pytest.fixture
 def run(tiny_run: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny_run, tmp_path / "run"))
@@ -75,6 +110,17 @@ def test_weights_that_are_no_numbers_are_refused(run: Path, value: float) -> Non
     save_file(tensors, path)
     with pytest.raises(RunError, match=rf"is damaged: '{name}' holds values that are not finite"):
         load_unverified(run)
+
+
+@pytest.mark.parametrize("kind", ["float64", "int64", "complex64", "float8_e4m3fn", "int8", "bool"])
+def test_weights_of_another_type_are_refused(run: Path, kind: str) -> None:
+    path = run / "model.safetensors"
+    tensors = load_file(path)
+    name = next(key for key, one in tensors.items() if one.is_floating_point())
+    save_file(tensors | {name: tensors[name].float().to(getattr(torch, kind))}, path)
+    with pytest.raises(RunError, match=name) as caught:
+        load_unverified(run)
+    assert "\n" not in str(caught.value)
 
 
 def test_torn_weights_are_refused(run: Path) -> None:

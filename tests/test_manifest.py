@@ -1,22 +1,27 @@
 """The checksums of a run folder: what decides its answers is used as it was written, or refused."""
 
+import hashlib
+import os
 import shutil
 import subprocess
 import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
+from squid import inference
 from squid.detector import Detector
 from squid.errors import BusyError, RunError
+from squid.evaluation.evaluate import read_evaluations
 from squid.recipe import read_recipe
 from squid.run import Run, UnverifiedWarning
-from squid.run.manifest import MANIFEST, Manifest, sha256
+from squid.run.manifest import MANIFEST, Manifest
 from squid.site import calibrate_site
 from squid.train import Engine, Monitor
 from squid.training import train_run
@@ -83,6 +88,87 @@ def test_a_changed_file_is_refused_in_one_sentence_unless_asked_for(
     assert f"note: {run / name} was changed or damaged" in err
 
 
+COVERED = ("MANIFEST.sha256", "recipe.toml", "model.safetensors", "calibration.json", "model.onnx")
+INSTEAD: dict[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "a folder": Path.mkdir,
+    "zeros without end": lambda path: path.symlink_to("/dev/zero"),
+    "a terabyte": lambda path: (path.touch(), os.truncate(path, 2**40)),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+}
+
+
+@pytest.mark.parametrize("name", COVERED)
+@pytest.mark.parametrize("kind", INSTEAD)
+def test_what_no_training_writes_is_refused_unopened(
+    run: Path, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run / name).unlink(missing_ok=True)
+    INSTEAD[kind](run / name)
+    opened = watch_opened(run, monkeypatch)
+    for verify in (True, False):
+        if name == MANIFEST and not verify:
+            with pytest.warns(UnverifiedWarning):
+                load(Run.open(run, verify=False))
+            continue
+        with pytest.raises(RunError) as caught:
+            load(Run.open(run, verify=verify))
+        assert "\n" not in str(caught.value)
+    assert name not in opened
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "history.csv", "environment.json"])
+@pytest.mark.parametrize("kind", INSTEAD)
+def test_so_are_records(run: Path, name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run / name).unlink(missing_ok=True)
+    INSTEAD[kind](run / name)
+    opened = watch_opened(run, monkeypatch)
+    one = Run.open(run)
+    with pytest.raises(RunError):
+        _ = read_evaluations(one), one.history, one.environment
+    assert name not in opened
+
+
+def watch_opened(run: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of files in the folder, each time one is opened by Python."""
+    opened: list[str] = []
+    usual = Path.open
+
+    def note(path: Path, *words: Any, **options: Any) -> Any:
+        opened.append(path.name)
+        return usual(path, *words, **options)
+
+    monkeypatch.setattr(Path, "open", note)
+    return opened
+
+
+def test_each_file_is_hashed_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run / "model.onnx").write_bytes(b"a graph that is not looked into")
+    (one := Run.open(run)).keep_onnx()
+    monkeypatch.setattr(inference, "OnnxBackend", lambda path: SimpleNamespace(weights=one.digest))
+    assert one.digest
+    hashed: list[str] = []
+    usual = hashlib.file_digest
+
+    def note(file: Any, kind: str) -> Any:
+        hashed.append(Path(file.name).name)
+        return usual(file, kind)
+
+    monkeypatch.setattr(hashlib, "file_digest", note)
+    detector = load(run, backend="onnx")
+    assert detector.digest
+    assert sorted(hashed) == [
+        "calibration.json", "model.onnx", "model.safetensors", "recipe.toml",
+    ]  # fmt: skip
+
+
+def test_a_file_that_changes_is_hashed_again(run: Path) -> None:
+    one = Run.open(run)
+    before = one.digest
+    flip(run / "model.safetensors")
+    assert one.digest != before
+
+
 @pytest.mark.parametrize("verb", ["evaluate", "explain", "report", "calibrate", "watch"])
 def test_every_verb_that_scores_refuses_it(
     run: Path, refused: Any, images: Path, verb: str
@@ -109,7 +195,8 @@ def test_a_run_without_a_manifest_is_refused(run: Path) -> None:
 
 def test_a_site_is_added_and_checked_for_itself(run: Path) -> None:
     calibrate_site(run, IMAGES, name="site", device="cpu")
-    assert Manifest(run).read()["calibrations/site.json"] == sha256(run / "calibrations/site.json")
+    digest = hashlib.sha256((run / "calibrations/site.json").read_bytes()).hexdigest()
+    assert Manifest(run).read()["calibrations/site.json"] == digest
     load(run, calibration="site")
     shutil.copy(run / "calibrations/site.json", run / "calibrations/planted.json")
     with pytest.raises(RunError, match=r"planted\.json is not in MANIFEST\.sha256"):

@@ -2,6 +2,8 @@
 
 import dataclasses
 import pickle
+import resource
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -180,6 +182,30 @@ def test_no_state_that_is_whole_is_one_sentence(recipe, tmp_path):
         torch.save(other, run.path / "resume.pt")
         with pytest.raises(RunError, match="is damaged, and there is no state before it; train"):
             run.load_state()
+
+
+def test_a_full_disk_leaves_the_state_before(recipe, tmp_path):
+    """A limit on the size of files is a disk that is full, for whoever writes."""
+    run = Run.create(tmp_path / "run", recipe)
+    run.save_state(state(1))
+    there = {path.name: path.read_bytes() for path in run.path.iterdir()}
+    large = {**state(2), "method": {"w": torch.zeros(10**6)}}
+    for write in (lambda: run.save_state(large), lambda: run.save_method(new_method(recipe))):
+        with no_room(50_000), pytest.raises(OSError, match="No space left on device"):
+            write()
+        assert {path.name: path.read_bytes() for path in run.path.iterdir()} == there
+    assert run.load_state()["epoch"] == 1
+
+
+@contextmanager
+def no_room(largest):
+    """No file gets larger than so many bytes."""
+    usual, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (usual, hard))
 
 
 def test_a_pickle_in_a_state_is_not_run(recipe, tmp_path):

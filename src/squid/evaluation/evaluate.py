@@ -29,6 +29,7 @@ from squid.evaluation.record import Evaluation, Evaluations, TestImages, read_re
 from squid.evaluation.rsna_class import rsna_class_aucs
 from squid.evaluation.selection import Selected, Snapshots, select
 from squid.run import Run
+from squid.run.files import check_file
 
 NOISE = 0.1
 """Standard deviation of the noise under which DigitAnatomy is measured a second time."""
@@ -84,7 +85,7 @@ def _card_section(evaluations: Evaluations) -> str:
 
 def read_evaluations(run: Run) -> Evaluations | None:
     """The record in the run folder; None where the run is not evaluated yet."""
-    path = run.path / "metrics.json"
+    path = check_file(run.path / "metrics.json")
     return read_record(Evaluations, path) if path.is_file() else None
 
 

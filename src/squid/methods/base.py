@@ -139,6 +139,10 @@ class MethodConfig(Config):
     `flatten_spectrum` (equal sharpness), `min_max` (darkest and brightest pixel)."""
 
 
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
+
+
 class Method(nn.Module):
     """An algorithm as a network with its objectives.
 
@@ -164,9 +168,10 @@ class Method(nn.Module):
         # A buffer whose shape depends on the data is registered empty; make room for it.
         for name, value in state.items():
             if name in own and own[name].numel() == 0:
-                own[name].data = torch.empty_like(value, device=own[name].device)
-        # What scoring needs must be there in the right shape; training-only state may be absent.
-        wrong = [n for n, value in state.items() if n not in own or own[n].shape != value.shape]
+                own[name].data = own[name].new_empty(value.shape)
+        # What scoring needs must be there, of the right shape and type; training-only state may be
+        # absent.
+        wrong = [n for n, value in state.items() if n not in own or not _alike(own[n], value)]
         needed = [name for name in own if not name.startswith(self.training_only)]
         wrong += [name for name in needed if name not in state]
         if wrong:

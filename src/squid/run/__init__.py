@@ -14,6 +14,7 @@ model-card.md        what to know of it
 folder.py            all of it              manifest.py           the checksums
 weights.py           tensors                states.py             what a training goes on from
 history.py           tables of a training   environment.py        what it was made with
+files.py             what is read at all
 """
 
 from squid.run.environment import Environment, SplitSize, commit, describe_environment

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import torch
 from pydantic import ValidationError
 
 from squid.calibration import Calibration
@@ -20,8 +19,9 @@ from squid.methods import build
 from squid.methods.base import Method
 from squid.recipe import Recipe, read_recipe
 from squid.run.environment import Environment
+from squid.run.files import check_file
 from squid.run.history import History, Row, read_snapshots, write_snapshots
-from squid.run.manifest import MANIFEST, Manifest, UnverifiedWarning, sha256
+from squid.run.manifest import MANIFEST, Manifest, UnverifiedWarning
 from squid.run.states import BEFORE, LAST, drop_states, has_state, load_state, save_state
 from squid.run.weights import load_tensors, save_tensors
 from squid.train.monitor import Epoch, State
@@ -66,7 +66,7 @@ class Run:
         if isinstance(path, Run):
             return path
         run = cls(path, verify=verify)
-        if not (run.path / "recipe.toml").is_file():
+        if not check_file(run.path / "recipe.toml").is_file():
             raise RunError(f"{path} is not a run folder: it has no recipe.toml.")
         return run
 
@@ -121,6 +121,7 @@ class Run:
 
     def _checked(self, name: str) -> Path:
         """The path of a file that decides answers, after a look at its checksum."""
+        path = check_file(self.path / name)
         if self.finished:
             try:
                 self._manifest.check(name)
@@ -129,14 +130,14 @@ class Run:
                     raise
                 reason = str(error).partition(";")[0]
                 warnings.warn(f"{reason}; used unverified.", UnverifiedWarning, stacklevel=3)
-        return self.path / name
+        return path
 
     # Weights and calibration
 
     @property
     def digest(self) -> str:
         """SHA-256 of the weights that score."""
-        return sha256(self.path / "model.safetensors")
+        return self._manifest.digest("model.safetensors")
 
     def finish(self, method: Method, calibration: Calibration) -> None:
         """Write what scoring needs. The calibration, which makes a run finished, comes last: a run
@@ -145,7 +146,7 @@ class Run:
         text = _json(calibration)
         covered = ("recipe.toml", "model.safetensors", "training.safetensors")
         there = [name for name in covered if (self.path / name).is_file()]
-        digests = {name: sha256(self.path / name) for name in there}
+        digests = {name: self._manifest.digest(name) for name in there}
         digests["calibration.json"] = hashlib.sha256(text.encode()).hexdigest()
         self._manifest.write(digests)
         self._write_text("calibration.json", text)
@@ -161,12 +162,10 @@ class Run:
 
     def load_method(self) -> Method:
         """The trained method, on the CPU and in eval mode."""
-        if not (self.path / "model.safetensors").is_file():
+        if not check_file(self.path / "model.safetensors").is_file():
             raise RunError(f"{self.path} is not trained yet; finish it with --resume.")
         method = build(self.recipe.method)
-        state = load_tensors(self._checked("model.safetensors"))
-        method.to(next((t.dtype for t in state.values() if t.is_floating_point()), torch.float32))
-        method.restore(state)
+        method.restore(load_tensors(self._checked("model.safetensors")))
         return method.eval()
 
     @property
@@ -180,7 +179,7 @@ class Run:
     @property
     def onnx(self) -> Path | None:
         """The exported model, where there is one."""
-        return self._checked("model.onnx") if self.path_of_onnx.is_file() else None
+        return self._checked("model.onnx") if check_file(self.path_of_onnx).is_file() else None
 
     def keep_onnx(self) -> None:
         """Put the exported model, which was just written, into the manifest."""
@@ -221,7 +220,7 @@ class Run:
     @property
     def snapshots(self) -> dict[str, np.ndarray] | None:
         """`epochs` (s,), and per split `validation`, `test`: standardised scores (s, n)."""
-        return read_snapshots(self.path / "snapshots.npz")
+        return read_snapshots(check_file(self.path / "snapshots.npz"))
 
     # Calibrations of sites, beside the run's own
 
@@ -296,7 +295,7 @@ class Run:
         write_text(self.path / name, text)
 
     def _read_json(self, path: Path, kind: type[C]) -> C:
-        if not path.is_file():
+        if not check_file(path).is_file():
             raise RunError(f"{self.path} has no {path.name}: its training is not finished.")
         try:
             return kind.model_validate_json(path.read_text(encoding="utf-8"))

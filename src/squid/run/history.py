@@ -12,6 +12,7 @@ import numpy as np
 from squid.data.tables import read_arrays
 from squid.durable import appending, replacing
 from squid.errors import DataError, RunError
+from squid.run.files import check_file
 from squid.train.monitor import Epoch
 
 Row = dict[str, str]
@@ -58,7 +59,7 @@ class History:
 
     def rows(self) -> list[Row]:
         """All lines up to the first that is damaged: a power cut may cut the last one."""
-        if not self._path.is_file():
+        if not check_file(self._path).is_file():
             return []
         # Bytes that are no text become letters that are no numbers.
         with self._path.open(newline="", encoding="utf-8", errors="replace") as file:

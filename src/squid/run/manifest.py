@@ -5,12 +5,14 @@ It tells damage and exchanged files; whoever can write the folder can write the 
 """
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from squid.durable import write_text
 from squid.errors import RunError
+from squid.run.files import check_file
 
 MANIFEST = "MANIFEST.sha256"
 LINE = re.compile(r"([0-9a-f]{64})  (\S+)")
@@ -25,6 +27,7 @@ class Manifest:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self.path = folder, folder / MANIFEST
+        self._known: dict[tuple[str, int, int, int], str] = {}
 
     def write(self, digests: Mapping[str, str]) -> None:
         lines = (f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
@@ -32,10 +35,10 @@ class Manifest:
 
     def add(self, name: str) -> None:
         """The file as it is now; the lines of the others stay."""
-        self.write(self.read() | {name: sha256(self._folder / name)})
+        self.write(self.read() | {name: self.digest(name)})
 
     def read(self) -> dict[str, str]:
-        if not self.path.is_file():
+        if not check_file(self.path).is_file():
             raise RunError(
                 f"{self._folder} has no {MANIFEST}, so its files cannot be checked; restore it, "
                 "train again, or go on with --unverified."
@@ -54,13 +57,18 @@ class Manifest:
                 f"{self._folder / name} is not in {MANIFEST}: it did not come with this run; "
                 "remove it, or go on with --unverified."
             )
-        if sha256(self._folder / name) != known:
+        if self.digest(name) != known:
             raise RunError(
                 f"{self._folder / name} was changed or damaged: its checksum is not that in "
                 f"{MANIFEST}; restore it, or go on with --unverified."
             )
 
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    def digest(self, name: str) -> str:
+        """SHA-256 of a file, which is read once as long as it stays the same."""
+        path = check_file(self._folder / name)
+        with path.open("rb") as file:
+            about = os.fstat(file.fileno())
+            key = name, about.st_ino, about.st_size, about.st_mtime_ns
+            if key not in self._known:
+                self._known[key] = hashlib.file_digest(file, "sha256").hexdigest()
+        return self._known[key]

@@ -10,6 +10,7 @@ import torch
 
 from squid.durable import replacing
 from squid.errors import RunError
+from squid.run.files import check_file
 from squid.train.monitor import State
 
 LAST, BEFORE = "resume.pt", "resume.before.pt"
@@ -65,7 +66,7 @@ def drop_states(folder: Path) -> None:
 def _read(path: Path) -> State | None:
     """The state in a file, loaded weights-only; None where it is damaged."""
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(check_file(path), map_location="cpu", weights_only=True)
     except Exception:  # on broken bytes torch raises many kinds
         return None
     whole = isinstance(state, dict) and state.keys() == State.__annotations__.keys()

@@ -1,5 +1,7 @@
 """Tensors in files: finite, and in half the bytes where that loses nothing."""
 
+import errno
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,10 +14,16 @@ from squid.durable import replacing
 from squid.errors import RunError
 from squid.nn.conv import at_least_float32
 
+STORED = (torch.float32, torch.bfloat16, torch.int64)
+"""The types of a method's parameters and buffers, as they are stored."""
+
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     with replacing(path) as partial:
-        save_file({key: _narrowed(t) for key, t in tensors.items()}, partial)
+        try:
+            save_file({key: _narrowed(t) for key, t in tensors.items()}, partial)
+        except SafetensorError as error:  # its own for a disk that is full
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -25,6 +33,9 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     except (SafetensorError, OSError):
         raise RunError(f"{path} is damaged; restore it or train again.") from None
     for name, values in tensors.items():
+        if values.dtype not in STORED:
+            kind = str(values.dtype).removeprefix("torch.")
+            raise RunError(f"{path} holds {kind} for '{name}', which no method has; train again.")
         if not torch.isfinite(values).all():
             raise RunError(f"{path} is damaged: '{name}' holds values that are not finite.")
     return {name: at_least_float32(values) for name, values in tensors.items()}
