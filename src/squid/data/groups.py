@@ -45,7 +45,7 @@ class Grouping:
     """A column of the table, or one of `HEADERS`."""
     table: Path | None = None
     values: dict[str, str] | None = None
-    """Of the table: the group by path, or by UID of an image or a study; None without a table."""
+    """The groups in the table, by path or UID of an image or a study; None without a table."""
 
     def of(self, images: Sequence[str], folders: Iterable[Path] = ()) -> tuple[str, ...]:
         """(n,) the group of each image, which may lie below one of the folders."""
