@@ -31,7 +31,7 @@ def test_positions_share_nothing():
 
 
 @pytest.mark.parametrize(
-    ("name", "size"), [("auto_encoder", 72), ("vae", 0), ("patch_memae", 48), ("mnad", 36)]
+    ("name", "size"), [("auto_encoder", 72), ("vae", 40), ("patch_memae", 48), ("mnad", 36)]
 )
 def test_sizes_that_cannot_be_halved_are_refused(name, size):
     with pytest.raises(ConfigError, match=f"size {size} must be a multiple"):

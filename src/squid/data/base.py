@@ -14,6 +14,9 @@ from squid.data.reading import DicomReading, Reading
 from squid.errors import DataError
 from squid.places import data_candidates, data_folder, missing
 
+ORIGINAL_SIDE = 1024
+"""Pixels of an image as NIH and RSNA published it, in which boxes are given."""
+
 Progress = Callable[[int, int], None]
 """Called with the number of files read so far and of all files."""
 

@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from squid.data.base import PatientSplitConfig, Progress
+from squid.data.base import ORIGINAL_SIDE, PatientSplitConfig, Progress
 from squid.data.files import Unreadable, read_splits
 from squid.data.image import resize_all
 from squid.data.image_set import (
@@ -43,8 +43,6 @@ NO_FINDING = "No Finding"
 ADULT = 18
 RSNA_CLASS = "rsna_class"
 """The column of RSNA's classes: a second reading of the image, so no covariate."""
-SIDE = 1024
-"""Pixels of an original image, in which boxes are given."""
 
 
 class Nih(PatientSplitConfig):
@@ -161,7 +159,7 @@ def _with_boxes(images: Labelled, folder: Path) -> Labelled:
     boxes: dict[str, list[Box]] = defaultdict(list)
     sides = ("x", "y", "w", "h")
     for row in read_table(path, "nih_name", "label", *sides, numbers=sides):
-        x, y, width, height = (float(row[side] or 0.0) / SIDE for side in sides)
+        x, y, width, height = (float(row[side] or 0.0) / ORIGINAL_SIDE for side in sides)
         boxes[row["nih_name"]].append(Box(row["label"], x, y, width, height))
     return replace(images, boxes=tuple(tuple(boxes.get(name, ())) for name in images.names))
 

@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from squid.data.base import PatientSplitConfig, Progress
+from squid.data.base import ORIGINAL_SIDE, PatientSplitConfig, Progress
 from squid.data.files import Unreadable, read_splits
 from squid.data.image_set import ANOMALOUS, NORMAL, Box, FileSet, Splits
 from squid.data.tables import read_table
@@ -34,8 +34,6 @@ HEALTHY, OPACITY, OTHER = "Normal", "Lung Opacity", "No Lung Opacity / Not Norma
 UNKNOWN_PATIENT = "-1"
 TESTED_WITHOUT_HEALTHY = 0.75
 """Share of the patients without a healthy image who are tested on; the others validate."""
-SIDE = 1024
-"""Pixels of an original image, in which boxes are given."""
 
 
 class Rsna(PatientSplitConfig):
@@ -153,7 +151,7 @@ def _read_boxes(root: Path) -> dict[str, list[Box]]:
     sides = ("x", "y", "width", "height")
     for row in read_table(root / "stage_2_train_labels.csv", "patientId", *sides, numbers=sides):
         if row["x"]:
-            x, y, width, height = (float(row[side]) / SIDE for side in sides)
+            x, y, width, height = (float(row[side]) / ORIGINAL_SIDE for side in sides)
             boxes[row["patientId"]].append(Box(OPACITY, x, y, width, height))
     return boxes
 

@@ -9,41 +9,32 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from squid.methods.base import Batch, MethodConfig, OptimizerConfig, Shared
-from squid.methods.reconstruction import Count, ReconstructionConfig, ReconstructionMethod
-from squid.nn.autoencoder import DenseDecoder, DenseEncoder, to_signed
+from squid.methods.auto_encoder import AutoEncoder
+from squid.methods.base import Batch, MethodConfig, Shared
+from squid.methods.reconstruction import Count, DenseConfig
+from squid.nn.autoencoder import to_signed
 from squid.nn.conv import at_least_float32
 from squid.nn.uncertainty import LOG_VARIANCE, gaussian_terms, relative_error
 
 
-class AeUConfig(ReconstructionConfig):
+class AeUConfig(DenseConfig):
     """Defaults are those of MedIAnomaly (Cai et al., 2024, arXiv:2404.04518) but for the epochs, of
     which it has 250 at 64 pixels a side."""
 
     name: Literal["ae_u"] = "ae_u"
-    channels: tuple[Count, ...] = (16, 32, 64, 64)
     hidden: Count = 2048
     """Units of the layer between the convolutions and the code."""
-    latent: Count = 16
-    """Length of the code."""
     epochs: Count = 200
-    batch_size: int = 64
-    optimizer: OptimizerConfig = OptimizerConfig(lr=1e-3)
 
 
-class AeU(ReconstructionMethod):
+class AeU(AutoEncoder):
     """Score: mean over pixels of the squared error divided by the predicted variance."""
 
     Config: ClassVar[type[MethodConfig]] = AeUConfig
     title = "AE-U"
     paper = "Mao et al., MICCAI 2020, doi:10.1007/978-3-030-59725-2_51"
 
-    def __init__(self, config: AeUConfig) -> None:
-        super().__init__()
-        self.config = config
-        network = config.size, config.channels, config.hidden, config.latent
-        self.encoder = DenseEncoder(*network)
-        self.decoder = DenseDecoder(*network, maps=2)
+    maps = 2
 
     def loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         return gaussian_terms(to_signed(batch.images), *self._predict(batch.images))

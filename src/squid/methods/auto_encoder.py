@@ -7,23 +7,15 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from squid.methods.base import MethodConfig, OptimizerConfig
-from squid.methods.reconstruction import Count, ReconstructionConfig, ReconstructionMethod
+from squid.methods.base import MethodConfig
+from squid.methods.reconstruction import DenseConfig, ReconstructionMethod
 from squid.nn.autoencoder import DenseDecoder, DenseEncoder, to_signed
 
 
-class AutoEncoderConfig(ReconstructionConfig):
+class AutoEncoderConfig(DenseConfig):
     """Defaults are those of MedIAnomaly, whose images have 64 pixels a side."""
 
     name: Literal["auto_encoder"] = "auto_encoder"
-    channels: tuple[Count, ...] = (16, 32, 64, 64)
-    hidden: Count = 1024
-    """Units of the layer between the convolutions and the code."""
-    latent: Count = 16
-    """Length of the code. A long one lets the decoder reconstruct anomalies."""
-    epochs: Count = 250
-    batch_size: int = 64
-    optimizer: OptimizerConfig = OptimizerConfig(lr=1e-3)
 
 
 class AutoEncoder(ReconstructionMethod):
@@ -33,12 +25,15 @@ class AutoEncoder(ReconstructionMethod):
     title = "Auto-Encoder"
     paper = "Cai et al., 2024, arXiv:2404.04518"
 
-    def __init__(self, config: AutoEncoderConfig) -> None:
+    maps: ClassVar[int] = 1
+    """What the decoder predicts for each pixel."""
+
+    def __init__(self, config: DenseConfig) -> None:
         super().__init__()
         self.config = config
         network = config.size, config.channels, config.hidden, config.latent
         self.encoder = DenseEncoder(*network)
-        self.decoder = DenseDecoder(*network)
+        self.decoder = DenseDecoder(*network, maps=self.maps)
 
     def reconstruct_signed(self, images: Tensor) -> Tensor:
         reconstruction: Tensor = self.decoder(self.encoder(to_signed(images)))

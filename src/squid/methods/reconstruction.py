@@ -37,9 +37,22 @@ class ReconstructionConfig(MethodConfig):
 
     @model_validator(mode="after")
     def _check_size(self) -> Self:
-        if self.size < 1 or self.size % self.multiple:
+        if self.size % self.multiple:
             raise ValueError(f"size {self.size} must be a multiple of {self.multiple}.")
         return self
+
+
+class DenseConfig(ReconstructionConfig):
+    """An auto-encoder whose code is a vector, with the defaults of MedIAnomaly."""
+
+    channels: tuple[Count, ...] = (16, 32, 64, 64)
+    hidden: Count = 1024
+    """Units of the layer between the convolutions and the code."""
+    latent: Count = 16
+    """Length of the code. A long one lets the decoder reconstruct anomalies."""
+    epochs: Count = 250
+    batch_size: Annotated[int, Field(ge=2)] = 64
+    optimizer: OptimizerConfig = OptimizerConfig(lr=1e-3)
 
 
 class ReconstructionMethod(Method):

@@ -9,27 +9,19 @@ from typing import ClassVar, Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from squid.methods.base import Batch, MethodConfig, OptimizerConfig, Shared
-from squid.methods.reconstruction import Count, ReconstructionConfig, ReconstructionMethod
+from squid.methods.base import Batch, MethodConfig, Shared
+from squid.methods.reconstruction import DenseConfig, ReconstructionMethod
 from squid.nn.autoencoder import DenseDecoder, DenseEncoder, to_signed
 from squid.nn.conv import at_least_float32
 from squid.nn.noise import NoiseSpec
 
 
-class VaeConfig(ReconstructionConfig):
+class VaeConfig(DenseConfig):
     """Defaults are those of MedIAnomaly (Cai et al. 2024), whose images have 64 pixels a side."""
 
     name: Literal["vae"] = "vae"
-    channels: tuple[Count, ...] = (16, 32, 64, 64)
-    hidden: Count = 1024
-    """Units of the layer between the convolutions and the code."""
-    latent: Count = 16
-    """Length of the code."""
     beta: float = 0.005
     """Weight of the divergence; both terms are means, over pixels and over the code."""
-    epochs: Count = 250
-    batch_size: int = 64
-    optimizer: OptimizerConfig = OptimizerConfig(lr=1e-3)
 
 
 class Vae(ReconstructionMethod):
