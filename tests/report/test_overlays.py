@@ -111,7 +111,7 @@ def test_a_heatmap_at_chance_is_not_the_first_choice(run: Path, files: list[Path
     assert "Do not read this heatmap: localisation AUC 46.8" in asked.warning
 
 
-def test_a_default_that_loses_to_a_prior_is_told_on_the_command_line(
+def test_a_default_that_loses_to_a_prior_is_named_on_the_command_line(
     run: Path, files: list[Path]
 ) -> None:
     """Its pixels are ranked well, but a map that knows no image hits more boxes."""
