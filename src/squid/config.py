@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from squid.errors import ConfigError
 
@@ -42,9 +43,12 @@ class Config(BaseModel):
         if not isinstance(values, Mapping):
             return values
         # Before pydantic's own check, whose message would name no nearest key.
-        for key in values:
+        for key, value in values.items():
             if key not in cls.model_fields:
                 raise ValueError(_unknown(str(key), cls.model_fields))
+            # As TOML has it; Python would take any number, and write none so long.
+            if isinstance(value, int) and value.bit_length() > 63:
+                raise ValueError(f"{key} has more than 64 bits; choose a smaller number.")
         return {key: _over_default(cls.model_fields[key], value) for key, value in values.items()}
 
 
@@ -62,19 +66,70 @@ def parse(cls: type[T], values: Mapping[str, Any], source: str) -> T:
     except ValidationError as error:
         # One mistake at a time: later ones often follow from the first.
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        reason = first["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"{source}: {place + ': ' if place else ''}{reason}") from None
+        # Without the names that pydantic has for the types of a choice.
+        place = ".".join(str(part) for part in first["loc"] if "[" not in str(part))
+        raise ConfigError(f"{source}: {place + ': ' if place else ''}{_reason(first)}") from None
+
+
+MISTAKES = {
+    "missing": "a value is needed.",
+    "int": "{value} is no whole number.",
+    "float": "{value} is no number.",
+    "finite": "{value} is no number.",
+    "bool": "{value} is neither true nor false.",
+    "string": "{value} is no text.",
+    "literal": "{value} is not known; choose {expected}.",
+    "tuple": "{value} is no list.",
+    "list": "{value} is no list.",
+    "dict": "{value} is no table.",
+    "mapping": "{value} is no table.",
+    "model": "{value} is no table.",
+    "too_short": "the list is too short; give at least {min_length}.",
+    "too_long": "the list is too long; give at most {max_length}.",
+    "greater_than_equal": "{value} is too small; choose at least {ge}.",
+    "greater_than": "{value} is too small; choose more than {gt}.",
+    "less_than_equal": "{value} is too large; choose at most {le}.",
+    "less_than": "{value} is too large; choose less than {lt}.",
+}
+"""What is wrong with a value, by the name that pydantic has for it, or the name's beginning."""
+
+
+def _reason(error: ErrorDetails) -> str:
+    """The mistake in our words."""
+    kind = error["type"]
+    if kind == "value_error":
+        return error["msg"].removeprefix("Value error, ")
+    try:
+        value = repr(error["input"])
+    except ValueError:  # Python writes no number of thousands of digits
+        value = "a huge number"
+    value = value if len(value) <= 40 else f"{value[:40]}..."
+    text = MISTAKES.get(kind) or MISTAKES.get(kind.partition("_")[0], "{value} does not fit.")
+    return text.format(value=value, **error.get("ctx", {}))
+
+
+MAX_BYTES = 2**20
+MAX_DOTS = 100
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file."""
     if not path.is_file():
         raise ConfigError(f"There is no recipe {path}.")
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    # Reading takes the square of the length of a dotted key.
+    if len(data) > MAX_BYTES or any(line.count(b".") > MAX_DOTS for line in data.splitlines()):
+        raise ConfigError(
+            f"{path} is no recipe: it has more than {MAX_BYTES // 2**20} MiB, or more than "
+            f"{MAX_DOTS} dots in a line."
+        )
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(data.decode())
+    except ValueError as error:  # of TOML, of UTF-8, or a number of thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {error}.") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is not valid TOML: it is nested too deeply.") from None
 
 
 def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
