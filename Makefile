@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install demo test check bench mutants
+.PHONY: install demo test check bench mutants results
 
 install: $(VENV)/.installed
 
@@ -28,6 +28,28 @@ check: install
 
 bench: install
 	$(BIN)/python benchmarks/speed.py
+
+# Every table and figure of docs/ from the stored results; nothing is trained. Without ZhangLab's
+# images the kept study of sharpness stays as it is.
+JOBS    := benchmarks/results/jobs
+STUDIES := benchmarks/results/studies
+OURS     = $(JOBS)/zhanglab-ours-seed-*.json
+STOPS    = $(STUDIES)/stops-zhanglab-seed-*.json
+REREAD  := $(BIN)/python benchmarks/reread.py
+
+results: install
+	$(REREAD) agreement $(OURS)
+	$(REREAD) agreement $(JOBS)/zhanglab-reference-seed-*.json
+	$(REREAD) agreement $(JOBS)/zhanglab-reference_1000-seed-*.json
+	$(REREAD) ensembles $(OURS)
+	$(REREAD) ensembles --folders 1 $(STOPS)
+	$(REREAD) ensembles --folders 2 $(STOPS)
+	$(REREAD) ensembles --folders 5 $(STOPS)
+	$(REREAD) site $(OURS)
+	-$(REREAD) sharpness $(OURS)
+	$(BIN)/python docs/reference/generate.py
+	$(BIN)/python docs/images/results.py
+	$(BIN)/squid benchmark $(JOBS) --table --out runs/results > /dev/null
 
 # Do the tests notice deliberate faults? It takes about half an hour.
 mutants: install

@@ -6,7 +6,8 @@
     python benchmarks/reread.py site RESULT.json...
 
 A result is a file of benchmarks/results/jobs. Each command prints its numbers and writes them with
-their provenance as JSON into --out, by default benchmarks/results/studies. Nothing is trained.
+their provenance as JSON into --out, by default benchmarks/results/studies; a file that has these
+numbers already is left as it is. Nothing is trained. `make results` runs all of them.
 """
 
 import argparse
@@ -388,9 +389,18 @@ def main() -> None:
     except SquidError as error:
         parser.error(str(error))
     print("\n".join(made.lines))
-    text = json.dumps({**provenance("cpu"), **made.content}, indent=1)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / f"{made.name}.json").write_text(text + "\n", encoding="utf-8")
+    write(made, out / f"{made.name}.json")
+
+
+def write(study: Study, path: Path) -> None:
+    """With its provenance, which stays that of the first reading while the numbers are the same."""
+    known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    content = json.loads(json.dumps(study.content))
+    made = provenance("cpu")
+    if {name: value for name, value in known.items() if name not in made} == content:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**made, **content}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ benchmarks/results: name -> text. `docs/results.template` names them."""
 import json
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -13,14 +13,25 @@ import numpy as np
 
 from squid.benchmark.summary import Line, Spread, published, read_results, summarise_results
 from squid.config import Selection
+from squid.evaluation.confounds import LEAST
 from squid.evaluation.metrics import Estimate, auc
+from squid.evaluation.paired import difference
 from squid.evaluation.record import Result
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 NAME = re.compile(r"\{\{(.+?)\}\}")
+SEEDS = {"0 to 4": range(5), "20 to 24": range(20, 25)}
+"""The two groups of seeds of our recipe."""
 NAMED = ("ours", "vae", "auto_encoder", "mkd")
 """Rows of NIH that the text names; it sums up the others."""
 KINDS = ("flipped", "misordered", "missing", "novel")
+RIVALS: tuple[tuple[str, Selection], ...] = (
+    ("cutpaste", "final"),
+    ("mkd", "final"),
+    ("reference_1000", "best_epoch"),
+    ("reference", "best_epoch"),
+)
+"""Rows of ZhangLab that our recipe is compared with by the paired test."""
 
 
 def filled(template: str) -> str:
@@ -49,9 +60,12 @@ def numbers() -> dict[str, str]:
     nih = [one for one in results if one.section == "nih"]
     aucs = sorted(100 * one["final"].auc for one in nih if one.row not in NAMED)
     found["nih others"] = f"{aucs[0]:.1f} to {aucs[-1]:.1f}"
-    ours = [one for one in results if (one.section, one.row) == ("zhanglab", "ours")]
+    ours = [one for one in results if _ours(one)]
     paper = published("zhanglab", "squid")
     found |= {f"paper {name}": f"{spread:.1f}" for name, spread in paper.items()}
+    found |= dict(_times(results))
+    found |= dict(_paired(results))
+    found |= dict(_rsna())
     found |= dict(_seeds(ours))
     found |= dict(_snapshots(ours))
     found |= dict(_ensembles())
@@ -85,6 +99,9 @@ def _row(line: Line) -> Named:
         for finding, group in evaluation.findings.items():
             yield f"{name} {finding}", _interval(group.auc)
             yield f"{name} {finding} images", str(group.count)
+        for group_name, read in evaluation.rsna_class.items():
+            yield f"{name} rsna {group_name}", _interval(read.auc)
+            yield f"{name} rsna {group_name} images", f"{read.anomalous} against {read.normal}"
     if line.restored is not None:
         yield f"{name} restored", f"{line.restored:.0f}"
         digits = first["final"].digits[0]
@@ -92,10 +109,76 @@ def _row(line: Line) -> Named:
         yield f"{name} faithfulness", _percent(digits.restoration.faithfulness)
 
 
+def _times(results: Sequence[Result]) -> Named:
+    """From the shortest to the longest training of several rows."""
+    gpu = [one for one in results if "CPU" not in one.provenance.device]
+    others = [one for one in gpu if one.recipe.method.name != "squid"]
+    for section in ("zhanglab", "nih"):
+        seconds = _seconds(one for one in others if one.section == section)
+        yield f"{section} others seconds", f"{seconds[0]:.0f} to {seconds[-1]:.0f}"
+    digits = _seconds(one for one in gpu if one.section == "digitanatomy")
+    yield "digitanatomy seconds", f"{digits[0]:.0f} to {digits[-1]:.0f}"
+    cpu = _seconds(one for one in results if one.section == "nih" and one not in gpu)
+    yield "nih cpu minutes", f"{cpu[0] / 60:.0f} to {cpu[-1] / 60:.0f}"
+    for name, seeds in SEEDS.items():
+        own = _seconds(one for one in gpu if _ours(one) and one.seed in seeds)
+        yield f"seeds {name} seconds", f"{own[0]:.0f} to {own[-1]:.0f}"
+
+
+def _seconds(results: Iterable[Result]) -> list[float]:
+    return sorted(one.cost.training_seconds for one in results)
+
+
+def _ours(result: Result) -> bool:
+    return (result.section, result.row) == ("zhanglab", "ours")
+
+
+def _paired(results: Sequence[Result]) -> Named:
+    """Our recipe minus other rows of ZhangLab, over all images and within deciles of sharpness."""
+
+    def scores(row: str, selection: Selection) -> Any:
+        own = [one for one in results if (one.section, one.row) == ("zhanglab", row)]
+        assert all(one.evaluations.images == images for one in own)
+        return np.array([one[selection].array for one in own])  # (seeds, n)
+
+    images = next(one for one in results if _ours(one)).evaluations.images
+    groups = {"all": [""] * len(images.name), "within": images.strata["sharpness"]}
+    for row, selection in RIVALS:
+        pair = scores("ours", "final"), scores(row, selection)
+        for name, group in groups.items():
+            found = difference(*pair, images.labels, group, least=LEAST)
+            assert found is not None
+            value, low, high = (100 * one for one in dict(found.difference).values())
+            yield f"paired {row} {name}", f"{value:+.1f} ({low:+.1f} to {high:+.1f})"
+
+
+def _rsna() -> Named:
+    """Validation images of RSNA; no test image has a part."""
+    rows = _read("studies/rsna-validation-parts.json")["rows"]
+    by_row: dict[str, list[Mapping[str, Any]]] = {}
+    for one in rows:
+        by_row.setdefault(f"rsna {one['section']} {one['call']} {one['row']}", []).append(one)
+    for name, found in by_row.items():
+        yield f"{name} n", str(len(found))
+        yield f"{name} auc", f"{Spread.of(one['auc']['value'] for one in found):.1f}"
+        adjusted = Spread.of(one["adjusted"]["sharpness"] for one in found)
+        yield f"{name} adjusted", f"{adjusted:.1f}"
+        first = {key: value / 100 for key, value in found[0]["auc"].items()}
+        yield f"{name} interval", _interval(Estimate(**first))
+        for view, value in found[0]["within_view"].items():
+            yield f"{name} {view}", f"{value:.1f}"
+    fused = by_row["rsna rsna third fusion of three"]
+    yield "rsna fusion seconds", f"{max(one['training_seconds'] for one in fused):.0f}"
+    yield "rsna fusion each", ", ".join(f"{one['auc']['value']:.1f}" for one in fused)
+    yield "rsna settings", str(len({(one["section"], one["row"]) for one in rows}))
+    yield "rsna normal", str(fused[0]["normal"])
+    yield "rsna anomalous", str(fused[0]["anomalous"])
+
+
 def _seeds(ours: Sequence[Result]) -> Named:
     """The two groups of seeds of our recipe."""
     selections: tuple[Selection, ...] = ("final", "snapshot_mean")
-    for name, seeds in (("0 to 4", range(5)), ("20 to 24", range(20, 25))):
+    for name, seeds in SEEDS.items():
         five = [one for one in ours if one.seed in seeds]
         yield f"seeds {name}", f"{Spread.of(100 * one['final'].auc for one in five):.1f}"
         for selection in selections:
@@ -130,12 +213,15 @@ def _stops() -> Named:
         spread = _read(f"studies/ensembles-zhanglab-stops-{folders}.json")["range"]
         yield f"stops {folders}", f"{Spread(spread['mean'], spread['std']):.1f}"
         yield f"stops {folders} each", ", ".join(f"{one:.1f}" for one in spread["each"])
-    members = []
-    for seed in range(20, 25):
-        for by_epoch in _read(f"studies/stops-zhanglab-seed-{seed}.json")["auc of members"]:
+    members, minutes = [], []
+    for seed in SEEDS["20 to 24"]:
+        stops = _read(f"studies/stops-zhanglab-seed-{seed}.json")
+        minutes.append(stops["minutes"])
+        for by_epoch in stops["auc of members"]:
             members.append(100 * (max(by_epoch.values()) - min(by_epoch.values())))
     yield "stops member from", f"{min(members):.1f}"
     yield "stops member to", f"{max(members):.1f}"
+    yield "stops minutes", f"{fmean(minutes):.0f}"
 
 
 def _studies() -> Named:
@@ -156,8 +242,12 @@ def _studies() -> Named:
 def _digits() -> Named:
     """DigitAnatomy, four trainings."""
     queues = _read("studies/digitanatomy-queues.json")
+    demo = _read("studies/demo-2026-11-15.json")
+    yield "digits demo minutes", f"{demo['train_seconds'] / 60:.0f}"
+    false_alarms = 1 - demo["metrics"]["specificity"]["value"]
+    yield "digits demo false alarms", _percent(false_alarms)
     trainings = {
-        "demo": {"sparse": _read("studies/demo-2026-11-15.json")},
+        "demo": {"sparse": demo},
         "full": queues["4000 slots, k = 10, smoothed"],
         "2000": queues["recipe"],
         "pixel": queues["pixel-level in-painting"],

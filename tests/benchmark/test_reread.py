@@ -98,6 +98,17 @@ def _evaluation(selection: Any, scores: Sequence[float]) -> Evaluation:
     return Evaluation(selection=selection, metrics=metrics, scores=tuple(scores))
 
 
+def test_a_study_with_the_same_numbers_is_not_written_again(reread: Reread, tmp_path: Path) -> None:
+    """So that its provenance stays that of the first reading."""
+    files = write_results(tmp_path, {"final": RIGHT}, {"final": WRONG}, {"final": WRONG})
+    reread("agreement", *files[:2])
+    path = tmp_path / "out" / "agreement-made-up.json"
+    study = json.loads(path.read_text()) | {"date": "long ago", "commit": "an early one"}
+    path.write_text(json.dumps(study))
+    assert reread("agreement", *files[:2])["date"] == "long ago"
+    assert reread("agreement", *files)["commit"] != "an early one"
+
+
 # Agreement
 
 

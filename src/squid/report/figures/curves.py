@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from squid.report.style import (
 Array = NDArray[np.float64]
 
 _BINS = 40
+_LETTERS = 44  # of a line of a label
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,15 @@ def roc(
     beside: bool = False,
 ) -> Figure:
     """ROC curves; operating points are those of the first one. A long legend stands `beside`."""
-    figure = canvas(8.8 if beside else 5.6, 5.0)
+    figure = canvas(9.4 if beside else 5.6, 5.0)
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], color=faint(), linewidth=1, linestyle=":")
     # Matplotlib leaves labels that begin with an underscore out of the legend.
     named: set[str] = set()
     for curve in curves:
         false_alarms, found, _ = roc_curve(curve.labels, curve.scores)
-        label = curve.label if curve.label not in named else "_"  # one entry for several seeds
+        # One entry for several seeds.
+        label = "_" if curve.label in named else fill(curve.label, _LETTERS)
         style: dict[str, Any] = {"color": curve.colour, "linestyle": curve.dash}
         axes.plot(false_alarms, found, label=label, clip_on=False, **style)
         named.add(curve.label)
@@ -64,8 +67,10 @@ def roc(
     axes.set(ylabel="Found anomalies (sensitivity), %", aspect="equal")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(PercentFormatter(1.0, symbol=None))
-    where = {"loc": "center left", "bbox_to_anchor": (1.02, 0.5)} if beside else {}
-    legend(axes, **{"loc": "lower right", **where})
+    if beside:
+        figure.legend(loc="outside right center")
+    else:
+        legend(axes, loc="lower right")
     return figure
 
 
