@@ -54,6 +54,48 @@ def test_no_number_of_the_results_is_typed_by_hand() -> None:
     assert set(re.findall(r"\d+\.\d+(?: ± \d+\.\d+)?", text)) == set(CITED)
 
 
+UNIT = r"(?:s|ms|min|minutes?|hours?|h|MB|GB|MiB|GiB|points?|images/s|%)"
+QUANTITY = re.compile(rf"(?<![\w.,-])(\d[\d.,]*(?: to \d[\d.,]*)? {UNIT})(?!\w)")
+CITED_QUANTITIES = {
+    "docs/results.template": {
+        "95 %": "the intervals' level",
+        "10 %": "a rate that was asked for",
+        "130 s": "compiling; log",
+        "240 s": "compiling; log",
+        "300 s": "compiling; log",
+        "200 s": "an estimate; log",
+        "3 points": "an estimate, from intervals of about 4 points",
+    },
+    "README.md": {"10 %": "a rate that was asked for"},
+    "docs/tutorial.md": {
+        "238 images/s": "an example of a line, said to depend on the machine",
+        "10 %": "a rate that was asked for",
+        "16.5 %": "checked below",
+    },
+}
+"""Numbers with a unit that no file has, or that another test checks, by page."""
+
+
+@pytest.mark.parametrize("page", CITED_QUANTITIES)
+def test_no_quantity_is_typed_by_hand(page: str) -> None:
+    """Seconds, percent, points, also whole ones; a range counts once."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    made = r"<!-- Made by docs/reference/generate\.py\. -->.*?<!-- Until here\. -->"
+    for taken in (made, r"```.*?```", r"\{\{.*?\}\}", r"\]\([^)]*\)"):
+        text = re.sub(taken, "", text, flags=re.DOTALL)
+    found = set(QUANTITY.findall(" ".join(text.split())))
+    assert found <= set(CITED_QUANTITIES[page]), "name the file's number, or cite it"
+    if page.endswith(".template"):
+        assert found == set(CITED_QUANTITIES[page]), "cited and no more there"
+
+
+def test_quantities_are_recognised() -> None:
+    text = "in 3 s, 660 to 920 s, (130 s), 1,234.5 ms, 10 % and 2 points; `k = 5`, 12 seeds, v1.2 s"
+    assert QUANTITY.findall(text) == [
+        "3 s", "660 to 920 s", "130 s", "1,234.5 ms", "10 %", "2 points",
+    ]  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def measured() -> dict[str, str]:
     made = runpy.run_path(str(ROOT / "docs/reference/measured.py"))
@@ -64,6 +106,7 @@ def measured() -> dict[str, str]:
     ("page", "sentence"),
     [
         ("README.md", "(test AUC {digits demo auc})"),
+        ("docs/tutorial.md", "the demo has {digits demo false alarms} %, because"),
         (
             "docs/explanation/scores-and-thresholds.md",
             "AUC on ZhangLab would change by {stops 1} points (n = 5); that of one member alone by "
@@ -90,6 +133,11 @@ def test_rounded_numbers_in_other_pages_are_those_of_the_files(measured: dict[st
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     sharpness = float(measured["zhanglab trivial minus sharpness auc"])
     assert f"has an AUC of {sharpness:.0f}." in readme
+    tutorial = " ".join((ROOT / "docs/tutorial.md").read_text(encoding="utf-8").split())
+    words = ("no", "one", "two", "three", "four", "five")[int(measured["digits demo minutes"])]
+    assert f"It takes about {words} minutes on two CPU cores" in tutorial
+    assert f"in {words} minutes on two idle cores" in readme
+    assert f"the demo has about {float(measured['digits demo auc']):.0f}." in tutorial
     scores = (ROOT / "docs/explanation/scores-and-thresholds.md").read_text(encoding="utf-8")
     ranges = [float(measured[f"zhanglab {row} best_epoch late range"].partition(" ")[0])
               for row in ("reference", "ours")]  # fmt: skip
