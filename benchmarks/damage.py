@@ -51,7 +51,7 @@ LENGTHS = [0, 1, 2, 7, 0x7FFF, 0xFFFE, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFF
 SYNTAXES = [f"1.2.840.10008.1.2.4.{kind}".encode() for kind in (50, 51, 57, 70, 80, 81, 90, 91)]
 EXPLICIT, DEFLATED = "1.2.840.10008.1.2.1", "1.2.840.10008.1.2.1.99"
 RESULTS_EVERY = 5
-"""Of so many mutations one has its results made, if it is read: they take longer than reading."""
+"""Results are made of one in so many mutations, if it is read: they take longer than reading."""
 PREDICTION = Prediction("the file", 3.2, 0.05, 0.9, True, ("a step",))
 ALGORITHM = Algorithm("squid", "0", "ab" * 32, "run", "cd" * 32, 2.75, 0.1)
 T = TypeVar("T")
@@ -226,12 +226,12 @@ def read_all(files: Iterator[tuple[str, bytes]]) -> Cost:
         path = Path(place.name)
         for number, (name, data) in enumerate(files):
             path.write_bytes(data)
-            image = _judged(cost, name, partial(read_image, data, "the file"), reasons)
+            image = _measured(cost, name, partial(read_image, data, "the file"), reasons)
             cost.read += image is not None
-            header = _judged(cost, name, partial(Source.of, path))
+            header = _measured(cost, name, partial(Source.of, path))
             cost.headers += header is not None
             if image is not None and header is not None and number % RESULTS_EVERY == 0:
-                cost.results += _judged(cost, name, partial(_results, path, image)) is not None
+                cost.results += _measured(cost, name, partial(_results, path, image)) is not None
     cost.refused = reasons.total()
     cost.megabytes = megabytes("VmHWM") - before
     if cost.megabytes > MEGABYTES:
@@ -240,7 +240,7 @@ def read_all(files: Iterator[tuple[str, bytes]]) -> Cost:
     return cost
 
 
-def _judged(
+def _measured(
     cost: Cost, name: str, task: Callable[[], T], reasons: Counter[str] | None = None
 ) -> T | None:
     """What a task gives; None where it refuses the file. Anything else it raises is wrong, and so

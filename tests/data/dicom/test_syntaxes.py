@@ -17,6 +17,8 @@ from squid.data.image import read_image, read_resized
 from squid.data.reading import DicomReading
 from squid.detector import Detector
 
+from ...parts import need
+
 imagecodecs = pytest.importorskip("imagecodecs", reason="the extra dicom is not installed")
 
 Make = Callable[..., bytes]
@@ -54,8 +56,7 @@ def picture() -> np.ndarray:
 
 def by_dcmtk(data: bytes, command: list[str], folder: Path) -> bytes:
     """The file as one of DCMTK's programs writes it."""
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"DCMTK ({command[0]}) is not installed")
+    need(command[0], package="dcmtk")
     source, target = folder / "source.dcm", folder / "target.dcm"
     source.write_bytes(data)
     subprocess.run([*command, str(source), str(target)], check=True, capture_output=True)
