@@ -15,6 +15,8 @@ from pydicom.data import get_testdata_file
 from squid.detector import Prediction
 from squid.dicom import Algorithm, results
 
+from ..parts import need
+
 MADE = datetime(2026, 3, 1, 9, 30)
 ALGORITHM = Algorithm(
     name="squid",
@@ -95,8 +97,7 @@ def tool() -> Callable[..., str]:
     """tool(name, *arguments): runs a program of the system; what it wrote, errors included."""
 
     def run(name: str, *arguments: object) -> str:
-        if shutil.which(name) is None:
-            pytest.skip(f"{name} is not installed (apt-get install dcmtk dicom3tools)")
+        need(name, package="dcmtk dicom3tools")
         command = [name, *map(str, arguments)]
         return subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False

@@ -3,7 +3,6 @@ Orthanc with its DICOMweb plugin, started here on free ports of the loopback int
 
 import io
 import json
-import shutil
 import socket
 import subprocess
 import time
@@ -16,6 +15,7 @@ import requests
 from dicomweb_client import DICOMwebClient
 from pydicom import Dataset, dcmread
 
+from ..parts import need
 from .conftest import MADE
 
 PLUGIN = Path("/usr/share/orthanc/plugins/libOrthancDicomWeb.so")
@@ -45,8 +45,7 @@ class Orthanc:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Orthanc]:
-    if shutil.which("Orthanc") is None or not PLUGIN.exists():
-        pytest.skip("Orthanc is not installed (apt-get install orthanc orthanc-dicomweb)")
+    need("Orthanc", package="orthanc orthanc-dicomweb", present=PLUGIN.exists())
     folder = tmp_path_factory.mktemp("orthanc")
     http, dicom = free_port(), free_port()
     settings = {
