@@ -27,7 +27,6 @@ from squid.cli.printing import (
     check_file,
     check_target,
     console,
-    csv_output,
     errors,
     escaped,
     note,
@@ -249,8 +248,7 @@ def _write(results: "Results", out: Path | None, form: Format, *, steps: bool) -
         if results.counts.scored:
             show_results(console, results, steps=steps)
     elif out is None:
-        file = csv_output() if form == "csv" else sys.stdout
-        write_results(results, file, form, steps=steps)
+        write_results(results, sys.stdout, form, steps=steps)
     else:
         with replacing(out) as partial, partial.open("w", newline="", encoding="utf-8") as file:
             write_results(results, file, form, steps=steps)
