@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 
 from attacks.images import damaged, seeds
-from attacks.process import Outcome, squid
+from attacks.process import Outcome, must, squid
 from attacks.record import Setting, Tally
 
 FILES = 100
@@ -43,10 +43,9 @@ def same(found: Scores, expected: Scores) -> bool:
 
 def baseline(setting: Setting) -> Scores:
     """The right answer for the good images."""
-    outcome = squid("score", setting.run, setting.images, "--format", "csv")
-    found = scores(outcome.out)
-    if outcome.code != 0 or len(found) != len(list(setting.images.iterdir())):
-        raise RuntimeError(f"The good images could not be scored: {outcome.err}")
+    found = scores(must("score", setting.run, setting.images, "--format", "csv").out)
+    if len(found) != len(list(setting.images.iterdir())):
+        raise RuntimeError("Not every good image has a score.")
     return found
 
 
@@ -71,12 +70,10 @@ def files(setting: Setting) -> Tally:
 
 def _count(tally: Tally, outcome: Outcome, names: list[str], good: Scores, what: str) -> None:
     # One call is many inputs: they count one by one, the call's time and faults once.
-    if not tally.note(outcome, what):
-        tally.tried += len(names) - 1
+    if not tally.note(outcome, what, inputs=len(names)):
         return
     found = scores(outcome.out)
     scored = {name for name in names if name in found}
-    tally.tried += len(names) - 1
     tally.answered += len(scored)
     tally.refused += len(names) - len(scored)
     printed = outcome.out + outcome.err

@@ -5,7 +5,7 @@ import shutil
 import signal
 from pathlib import Path
 
-from attacks.process import Outcome, squid
+from attacks.process import Outcome, must, squid
 from attacks.record import Setting, Tally
 
 COMPARED = ("model.safetensors", "training.safetensors", "calibration.json", "snapshots.npz")
@@ -14,32 +14,40 @@ OFTEN = ("--set", "train.save_minutes=0.0001")
 """A state after every step."""
 MOST = 6
 """Kills of one training."""
+SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)
+BEFORE = "what was here before\n"
 
 
 def training(setting: Setting) -> Tally:
     """`squid train`, killed, then `--resume`, killed again, until it ends."""
-    tally = Tally("training: killed")
+    tally = Tally("training: killed and gone on with")
     good = setting.folder / "good"
-    began = squid("train", setting.recipe, "--out", good, "--device", "cpu", *OFTEN)
-    if began.code != 0:
-        raise RuntimeError(f"The training does not run: {began.err}")
-    kills, number = 0, 0
-    while kills < setting.times(60):
+    whole = must("train", setting.recipe, "--out", good, "--device", "cpu", *OFTEN)
+    kills, number = setting.times(60), 0
+    while tally.tried < kills:
         rng = setting.random(f"kills/{number}")
         run = setting.folder / f"killed-{number}"
         for _ in range(MOST):
-            sent = rng.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM))
-            moment = rng.uniform(0.02, 1.2) * began.seconds
-            outcome = _go_on(setting, run, kill_after=moment, sent=sent)
-            if not outcome.killed or outcome.code == 0:
+            moment = rng.uniform(0.02, 1.0) * whole.seconds
+            outcome = _go_on(setting, run, kill_after=moment, sent=rng.choice(SIGNALS))
+            if not outcome.killed:
                 break
-            kills += 1
-            tally.tried += 1
+            tally.note(outcome, f"training {number}, killed")
         else:
             outcome = _go_on(setting, run)
         _end(tally, outcome, run, good, f"training {number}")
         number += 1
     return tally
+
+
+def interrupted(setting: Setting, run: Path) -> Path:
+    """A training that was killed after its first states, to be gone on with."""
+    for moment in range(10, 200, 5):
+        outcome = _go_on(setting, run, kill_after=moment / 100)
+        if outcome.killed and (run / "resume.pt").exists():
+            return run
+        shutil.rmtree(run, ignore_errors=True)
+    raise RuntimeError("No training could be killed between its first state and its end.")
 
 
 def _go_on(
@@ -60,11 +68,9 @@ def _end(tally: Tally, outcome: Outcome, run: Path, good: Path, what: str) -> No
     """The last call ended by itself: as well as if nothing had been killed?"""
     # A kill after the last file but before the end of the process leaves a finished run.
     finished = "already finished" in outcome.err
-    if not finished:
-        tally.tried -= 1  # this call counts with the kills before it
-        if not tally.note(outcome, what):
-            tally.fault("wrong", f"{what}: it could not be gone on with: {outcome.err[-150:]}")
-            return
+    if not tally.note(outcome, what, inputs=0) and not finished:
+        tally.fault("wrong", f"{what}: it could not be gone on with: {outcome.err[-150:]}")
+        return
     different = [name for name in COMPARED if _bytes(run / name) != _bytes(good / name)]
     left = [path.name for path in run.iterdir() if path.name.endswith(".part")]
     if len(_lines(run)) != len(_lines(good)):
@@ -84,28 +90,30 @@ def _lines(run: Path) -> list[str]:
 
 
 def scoring(setting: Setting) -> Tally:
-    """`squid score --out`, killed; what was there before stays whole, and a second call ends it."""
-    tally = Tally("scoring: killed")
+    """`squid score --out`, killed up to three times; what was there before stays whole, and the
+    same command ends it."""
+    tally = Tally("scoring: killed and gone on with")
     folder = _many(setting, 400)
     good = setting.folder / "good.csv"
-    began = squid("score", setting.run, folder, "--out", good)
-    if began.code != 0:
-        raise RuntimeError(f"The scoring does not run: {began.err}")
-    before = "what was here before\n"
-    for number in range(setting.times(60)):
+    whole = must("score", setting.run, folder, "--out", good)
+    kills, number = setting.times(60), 0
+    while tally.tried < kills:
         rng = setting.random(f"scoring/{number}")
         out = setting.folder / f"scores-{number}.csv"
-        out.write_text(before)
-        sent = rng.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM))
+        out.write_text(BEFORE)
         words = ("score", setting.run, folder, "--out", out)
-        outcome = squid(*words, kill_after=rng.uniform(0, 1.1) * began.seconds, sent=sent)
-        what = f"scoring {number}, {sent.name}"
-        if outcome.killed and out.read_text() not in (before, good.read_text()):
-            tally.fault("wrong", f"{what}: neither the old file nor the new one is whole")
-        if tally.note(squid(*words), what):
-            tally.answer(out.read_bytes() == good.read_bytes(), f"{what}: other rows after it")
+        for _ in range(rng.randint(1, 3)):
+            moment = rng.uniform(0.05, 1.0) * whole.seconds
+            outcome = squid(*words, kill_after=moment, sent=rng.choice(SIGNALS))
+            tally.note(outcome, f"scoring {number}", inputs=int(outcome.killed))
+            if out.read_text() not in (BEFORE, good.read_text()):
+                tally.fault("wrong", f"scoring {number}: neither the old file nor the new one")
+        if tally.note(squid(*words), f"scoring {number}", inputs=0):
+            right = out.read_bytes() == good.read_bytes()
+            tally.answer(right, f"scoring {number}: other rows after it")
         for path in setting.folder.glob(f"*scores-{number}.csv*"):
             path.unlink()
+        number += 1
     return tally
 
 

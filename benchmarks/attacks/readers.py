@@ -35,22 +35,25 @@ def fuzz(setting: Setting) -> Tally:
         def work(start: int = start, count: int = count, report: Path = report) -> None:
             report.write_text(json.dumps(_block(setting, start, count)))
 
-        outcome = forked(work, wall=600)
+        outcome = forked(work, limit=BLOCK)
         tally.peak_mib = max(tally.peak_mib, outcome.peak_mib)
         tally.tried += count
         if outcome.code != 0:
-            tally.fault("tracebacks", f"block {start}: exit {outcome.code} {outcome.err[-200:]}")
+            kind = "hangs" if outcome.timed_out else "tracebacks"
+            tally.fault(kind, f"block {start}: exit {outcome.code} {outcome.err[-200:]}")
             continue
-        _add(tally, json.loads(report.read_text()))
+        _add(tally, json.loads(report.read_text()), outcome.waited, f"block {start}")
     return tally
 
 
-def _add(tally: Tally, found: dict[str, object]) -> None:
+def _add(tally: Tally, found: dict[str, object], waited: float, what: str) -> None:
     tally.refused += found["refused"]  # type: ignore[operator]
     tally.answered += found["answered"]  # type: ignore[operator]
     tally.slowest = max(tally.slowest, found["slowest"])  # type: ignore[call-overload]
-    for kind, what in found["faults"]:  # type: ignore[attr-defined]
-        tally.fault(kind, what)
+    for kind, which in found["faults"]:  # type: ignore[attr-defined]
+        tally.fault(kind, which)
+    if waited > HANG:  # the time of each file is that of the processor
+        tally.fault("hangs", f"{what}: waited for {waited:.1f} s")
 
 
 def _block(setting: Setting, start: int, count: int) -> dict[str, object]:
@@ -113,7 +116,7 @@ def hostile(setting: Setting) -> Tally:
     from squid.errors import DataError
 
     tally = Tally("image reader: bombs")
-    for name, make in _bombs():
+    for name, make in setting.some(dict(_bombs())).items():
         path = setting.folder / name
         path.write_bytes(make())
 

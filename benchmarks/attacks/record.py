@@ -1,14 +1,18 @@
 """What an attack counts, and where it works."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from attacks.process import Outcome
 
+T = TypeVar("T")
+
 HANG = 5.0
-"""Seconds of processor time from which on one input counts as a hang."""
+"""Seconds, as `Outcome.seconds` counts them, from which on one call counts as a hang: in all, or
+beyond those that a call takes which is not attacked, where that draws 45 figures or the like."""
 PARTIAL = 3
 """Exit code of a result that leaves out files which cannot be read."""
 SHOWN = 10
@@ -21,6 +25,7 @@ class Tally:
 
     name: str
     tried: int = 0
+    """Inputs, or processes that were killed where that is the attack."""
     refused: int = 0
     """Inputs that ended in one sentence and an exit code that is not 0."""
     answered: int = 0
@@ -30,7 +35,8 @@ class Tally:
     tracebacks: int = 0
     hangs: int = 0
     slowest: float = 0.0
-    """Seconds of processor time of the slowest input."""
+    """Seconds of the slowest call, beyond those of a call that is not attacked where that is
+    compared."""
     peak_mib: int = 0
     """Highest resident memory of a process, with Python and torch in it."""
     evidence: list[str] = field(default_factory=list)
@@ -51,18 +57,26 @@ class Tally:
         if len(self.evidence) < SHOWN:
             self.evidence.append(f"{kind}: {what}")
 
-    def note(self, outcome: Outcome, what: str) -> bool:
+    def note(self, outcome: Outcome, what: str, *, inputs: int = 1, sound: float = 0.0) -> bool:
         """Count what every call must do: end in time, without a traceback, and give a reason where
-        it refuses. Whether it came to a result, which the caller then checks."""
-        self.tried += 1
-        self.slowest = max(self.slowest, outcome.seconds)
+        it refuses. Whether it came to a result, which the caller then checks.
+
+        `sound`: seconds of a call like this that is not attacked, where they are many.
+        """
+        self.tried += inputs
+        seconds = max(0.0, outcome.seconds - sound)
+        self.slowest = max(self.slowest, seconds)
         self.peak_mib = max(self.peak_mib, outcome.peak_mib)
-        if outcome.timed_out or outcome.seconds > HANG:
-            self.fault("hangs", f"{what}: {outcome.seconds:.1f} s")
+        if outcome.timed_out or seconds > HANG:
+            self.fault("hangs", f"{what}: {seconds:.1f} s")
             return False
-        if "Traceback (most recent call last)" in outcome.err or outcome.code < 0:
+        if "Traceback (most recent call last)" in outcome.out + outcome.err or (
+            outcome.code < 0 and not outcome.killed
+        ):
             last = (outcome.err.strip().splitlines() or [f"signal {-outcome.code}"])[-1]
             self.fault("tracebacks", f"{what}: {last[:200]}")
+            return False
+        if outcome.killed:
             return False
         if outcome.code not in (0, PARTIAL):
             self.refused += 1
@@ -90,6 +104,13 @@ class Setting:
 
     def times(self, full: int) -> int:
         return max(2, round(full * self.share))
+
+    def some(self, named: Mapping[str, T]) -> dict[str, T]:
+        """All of them, or as many as the share asks for."""
+        if self.share >= 1:
+            return dict(named)
+        chosen = self.random("some").sample(sorted(named), min(len(named), self.times(len(named))))
+        return {name: named[name] for name in chosen}
 
     def random(self, name: str) -> random.Random:
         """Random numbers that depend on the seed and the attack only."""

@@ -122,7 +122,7 @@ def _attack(
 ) -> Tally:
     """The named changes, and `full` random kinds of damage of one file."""
     tally, good = Tally(name), baseline(setting)
-    changes = dict(named)
+    changes = setting.some(named)
     if file is not None:
         for number in range(setting.times(full)):
             rng = setting.random(f"{name}/{number}")
@@ -253,43 +253,3 @@ def _outside_graph() -> bytes:
     for key, value in (("location", "../../../../etc/passwd"), ("offset", "0"), ("length", "4")):
         tensor.external_data.add(key=key, value=value)
     return bytes(model.SerializeToString())
-
-
-LINKED = (
-    "calibration.json", "report.html", "metrics.json", "model.onnx", "model-card.md", "history.csv",
-    "resume.pt", "snapshots.npz", "MANIFEST.sha256", "environment.json", "figures", "calibrations",
-)  # fmt: skip
-
-
-def links(setting: Setting) -> Tally:
-    """Links in a run folder to a file elsewhere, which no verb may change."""
-    tally = Tally("run folder: planted links")
-    victim, text = setting.folder / "victim", "keep me\n"
-    verbs = {
-        "calibrate": ("calibrate", "RUN", setting.images),
-        "evaluate": ("evaluate", "RUN"),
-        "report": ("report", "RUN"),
-        "onnx": ("score", "RUN", setting.images, "--backend", "onnx"),
-        "train": ("train", setting.recipe, "--out", "RUN", "--overwrite"),
-        "resume": ("train", "--resume", "RUN"),
-    }
-    for name in LINKED:
-        for ending in ("", ".part", ".lock"):
-            for verb, words in verbs.items():
-                run = Path(shutil.copytree(setting.run, setting.folder / "run"))
-                victim.write_text(text)
-                _plant(run / f"{name}{ending}", victim)
-                outcome = squid(*(run if word == "RUN" else word for word in words))
-                what = f"{verb} with a link at {name}{ending}"
-                if victim.read_text() != text:
-                    tally.fault("wrong", f"{what}: the file it points to was changed")
-                tally.answered += tally.note(outcome, what)
-                shutil.rmtree(run)
-    return tally
-
-
-def _plant(place: Path, victim: Path) -> None:
-    if place.is_dir() and not place.is_symlink():
-        shutil.rmtree(place)
-    place.unlink(missing_ok=True)
-    place.symlink_to(victim)
