@@ -106,6 +106,11 @@ def measured() -> dict[str, str]:
     ("page", "sentence"),
     [
         ("README.md", "(test AUC {digits demo auc})"),
+        (
+            "README.md",
+            "the fusion has an AUC of {rsna rsna third fusion of three auc} and SQUID one of {rsna "
+            "rsna second squid_eq auc}.",
+        ),
         ("docs/tutorial.md", "the demo has {digits demo false alarms} %, because"),
         (
             "docs/explanation/scores-and-thresholds.md",
