@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
-from squid.config import Selection
+from pydantic import TypeAdapter
+
+from squid.config import Config, Selection
 from squid.data.image_set import Splits
 from squid.errors import DataError
 from squid.evaluation.metrics import BEST_ACCURACY, Metrics, evaluate
@@ -196,19 +197,34 @@ def summarise_results(results: Sequence[Result], only: Selection | None = None) 
     return [Line(*key, tuple(members)) for key, members in groups.items()]
 
 
+Given = tuple[float] | tuple[float, float]
+"""A mean, or a mean and its standard deviation over seeds, in percent."""
+
+
+class PublishedRow(Config):
+    """What the paper reports of a row."""
+
+    auc: Given
+    accuracy: Given
+    f1: Given
+
+
 def published(data: str, row: str) -> dict[str, Spread]:
     """The paper's numbers of a row on a dataset; a row may name the one whose numbers it has."""
     rows = _published().get(data, {})
-    known = rows.get(row, {})
+    known = rows.get(row)
     # A string refers to another row of the paper.
-    known = rows[known] if isinstance(known, str) else known
-    return {name: Spread(*values) for name, values in known.items()}
+    numbers = rows[known] if isinstance(known, str) else known
+    assert not isinstance(numbers, str), f"{row} of {data} refers to a reference"
+    return {name: Spread(*values) for name, values in numbers or ()}
 
 
 @cache
-def _published() -> dict[str, Any]:
+def _published() -> dict[str, dict[str, PublishedRow | str]]:
+    """By dataset and row."""
     text = files("squid.benchmark").joinpath("published.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    by_dataset = TypeAdapter(dict[str, dict[str, PublishedRow | str]])
+    return by_dataset.validate_python(tomllib.loads(text))
 
 
 # Trivial scores

@@ -5,12 +5,12 @@ import tomllib
 from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 import torch
 
 from squid.benchmark.job import planned_steps
 from squid.benchmark.plan import Job
+from squid.config import Config, parse
 from squid.data.base import DataConfig
 from squid.data.digitanatomy import DigitAnatomy
 from squid.evaluation.record import Result
@@ -23,17 +23,27 @@ HEAD = """\
 """
 
 
+class Timings(Config):
+    """Training seconds that were measured."""
+
+    steps: dict[str, float]
+    """Seconds of 1000 steps of each method."""
+    rows: dict[str, dict[str, float]]
+    """Seconds of one seed by section and row."""
+
+
 def expected_seconds(job: Job) -> float | None:
     """Training time: that of the row where it was measured, else that of its method's steps; None
     where neither is known."""
-    measured: float | None = _timings().get(job.section, {}).get(job.row)
-    thousand = _timings()["steps"].get(job.recipe.method.name)
+    known = _timings()
+    measured = known.rows.get(job.section, {}).get(job.row)
+    thousand = known.steps.get(job.recipe.method.name)
     images = training_images(job.recipe.data)
     if measured is not None or thousand is None or images is None:
         return measured
     with torch.device("meta"):  # the steps are counted, no weights are needed
         steps = planned_steps(job.recipe.method, images)
-    return float(thousand * steps / 1000)
+    return thousand * steps / 1000
 
 
 def training_images(data: DataConfig) -> int | None:
@@ -44,9 +54,9 @@ def training_images(data: DataConfig) -> int | None:
 
 
 @cache
-def _timings() -> dict[str, Any]:
+def _timings() -> Timings:
     text = files("squid.benchmark").joinpath("timings.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return parse(Timings, tomllib.loads(text), "timings.toml")
 
 
 def timings(results: Iterable[Result]) -> str:
@@ -63,6 +73,6 @@ def timings(results: Iterable[Result]) -> str:
     lines = [HEAD, "[steps]"]
     lines += [f"{name} = {statistics.median(found):.3g}" for name, found in sorted(steps.items())]
     for section, measured in sorted(rows.items()):
-        lines += ["", f"[{section}]"]
+        lines += ["", f"[rows.{section}]"]
         lines += [f"{row} = {statistics.fmean(found):.0f}" for row, found in measured.items()]
     return "\n".join(lines) + "\n"

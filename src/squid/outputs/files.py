@@ -3,10 +3,10 @@
 import csv
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Literal, NotRequired, TextIO, TypedDict
 
 from squid.detector import Prediction
 from squid.errors import DataError
@@ -29,6 +29,19 @@ COLUMNS = (
     "model",
 )
 """Columns of the CSV file; `steps` follows where it was asked for."""
+
+
+class ImageRecord(TypedDict):
+    """One image as JSON has it."""
+
+    image: str
+    score: float | None
+    p_value: float | None
+    standardised: float | None
+    flagged: bool | None
+    status: Status
+    reason: str
+    steps: NotRequired[list[str]]
 
 
 def write_results(results: Results, file: TextIO, form: Format, *, steps: bool = False) -> None:
@@ -75,7 +88,7 @@ def _write_json(results: Results, file: TextIO, steps: bool) -> None:
     file.write("}\n")
 
 
-def _write_list(file: TextIO, key: str, rows: Iterator[dict[str, Any]], end: str) -> None:
+def _write_list(file: TextIO, key: str, rows: Iterator[Mapping[str, object]], end: str) -> None:
     """A key with a list of objects, one in a line."""
     file.write(f"  {json.dumps(key)}: [")
     for i, row in enumerate(rows):
@@ -83,21 +96,23 @@ def _write_list(file: TextIO, key: str, rows: Iterator[dict[str, Any]], end: str
     file.write(f"\n  ]{end}\n")
 
 
-def record(prediction: Prediction, steps: bool) -> dict[str, Any]:
+def record(prediction: Prediction, steps: bool) -> ImageRecord:
     """One image for JSON."""
-    record = {
-        "image": portable(prediction.source),
-        "score": prediction.score,
-        "p_value": prediction.p_value,
-        "standardised": prediction.standardised,
-        "flagged": prediction.flagged,
-        "status": _status(prediction),
-        "reason": portable(prediction.not_applicable),
-    }
-    return {**record, "steps": list(prediction.steps)} if steps else record
+    made = ImageRecord(
+        image=portable(prediction.source),
+        score=prediction.score,
+        p_value=prediction.p_value,
+        standardised=prediction.standardised,
+        flagged=prediction.flagged,
+        status=_status(prediction),
+        reason=portable(prediction.not_applicable),
+    )
+    if steps:
+        made["steps"] = list(prediction.steps)
+    return made
 
 
-def _named(rows: Iterator[tuple[str, str]]) -> Iterator[dict[str, Any]]:
+def _named(rows: Iterator[tuple[str, str]]) -> Iterator[dict[str, str]]:
     for source, reason in rows:
         yield {"image": portable(source), "reason": portable(reason)}
 
