@@ -5,6 +5,7 @@ import os
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +120,25 @@ def test_read_only_arrays_are_read_without_a_warning() -> None:
 def test_other_types_are_refused_in_one_sentence(images: object) -> None:
     with pytest.raises(DataError, match="are not understood; give a file"):
         read_images(images, 8)  # type: ignore[arg-type]
+
+
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "coo": torch.Tensor.to_sparse,
+    "csr": torch.Tensor.to_sparse_csr,
+    "ready": lambda dense: dense[None, None].byte().to_sparse(),  # would be taken as it is
+    "quantised": lambda dense: torch.quantize_per_tensor(dense, 0.1, 0, torch.quint8),
+    "meta": lambda dense: dense.to("meta"),
+    "nested": lambda dense: torch.nested.nested_tensor([dense, dense]),
+}
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+@pytest.mark.filterwarnings("ignore")  # torch's own, of layouts in beta
+def test_tensors_without_plain_memory_are_refused_in_one_sentence(kind: str) -> None:
+    image = LAYOUTS[kind](torch.eye(8))
+    for images in (image, [image]):
+        with pytest.raises(DataError, match="give a plain one"):
+            read_images(images, 8)
 
 
 def test_floats_outside_the_unit_range_and_wide_integers_are_refused() -> None:

@@ -5,10 +5,10 @@ from typing import Self
 
 from rich.console import Console
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Column, Table
 
 from squid.benchmark.runner import JobState, Status
+from squid.cli.printing import escaped
 from squid.evaluation.percent import percent
 
 MARKS: dict[Status, str] = {
@@ -46,6 +46,6 @@ def state_table(states: Sequence[JobState]) -> Table:
             MARKS[state.status],
             "" if state.auc is None else percent(state.auc),
             f"{state.seconds:.0f}" if state.began else "",
-            escape(state.note),
+            escaped(state.note),
         )
     return table

@@ -7,10 +7,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from squid.errors import ConfigError
@@ -42,11 +41,13 @@ def print_json(value: Any) -> None:
 def check_target(out: Path, asked: "Format | None") -> "Format":
     """The format in which to write `out`, by its suffix or as asked for; what could not be written
     is refused now, before hours of work."""
+    check_file(out)
     by_suffix = {".csv": "csv", ".json": "json"}.get(out.suffix.lower())
+    if not (by_suffix or asked):
+        raise ConfigError(f"{out} names no format; end it in .csv or .json, or add --format.")
     if asked == "table" or (by_suffix and asked and asked != by_suffix):
         raise ConfigError(f"{out} cannot be written as {asked}; leave --format out or rename it.")
-    check_file(out)
-    return asked or by_suffix or "csv"  # type: ignore[return-value]
+    return asked or by_suffix  # type: ignore[return-value]
 
 
 def check_file(out: Path) -> None:
@@ -61,7 +62,19 @@ def check_file(out: Path) -> None:
 
 
 def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    write_csv(columns, rows, sys.stdout)
+    write_csv(columns, rows, csv_output())
+
+
+class _Terminal:
+    """Where rows of CSV are shown to people: what moves a cursor is written as in tables."""
+
+    def write(self, row: str) -> int:  # the writer of CSV gives a whole row at a time
+        return sys.stdout.write(printable(row.removesuffix("\r\n")) + "\n")
+
+
+def csv_output() -> TextIO:
+    """Standard output for CSV. In a file or a pipe it is data, and names are as they are."""
+    return cast("TextIO", _Terminal()) if sys.stdout.isatty() else sys.stdout
 
 
 def write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: TextIO) -> None:
@@ -74,7 +87,9 @@ def write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: TextI
 
 def escaped(text: object) -> str:
     """Text that may hold what rich takes for markup, or what a terminal takes for commands."""
-    return escape(printable(text))
+    # A backslash before a bracket would be taken for an escape of it, also where no markup follows.
+    # A backspace, which rich drops when it prints, keeps the two apart.
+    return printable(text).replace("\\", "\\\b").replace("[", "\\[")
 
 
 def print_line(console: Console, text: str) -> None:

@@ -27,6 +27,7 @@ from squid.cli.printing import (
     check_file,
     check_target,
     console,
+    csv_output,
     errors,
     escaped,
     note,
@@ -248,7 +249,8 @@ def _write(results: "Results", out: Path | None, form: Format, *, steps: bool) -
         if results.counts.scored:
             show_results(console, results, steps=steps)
     elif out is None:
-        write_results(results, sys.stdout, form, steps=steps)
+        file = csv_output() if form == "csv" else sys.stdout
+        write_results(results, file, form, steps=steps)
     else:
         with replacing(out) as partial, partial.open("w", newline="", encoding="utf-8") as file:
             write_results(results, file, form, steps=steps)

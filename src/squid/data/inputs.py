@@ -86,7 +86,7 @@ def open_images(
     images: Images, size: int, *, reading: Reading = AS_DECLARED, on_error: OnError = "raise"
 ) -> Opened:
     """The images of a user's input; files are not decoded yet."""
-    if isinstance(images, Tensor) and _is_ready(images, size):
+    if isinstance(images, Tensor) and _is_plain(images) and _is_ready(images, size):
         return _in_memory(images, size)
     paths: list[Path] = []
     read: list[Resized] = []
@@ -96,7 +96,7 @@ def open_images(
                 paths.append(Path(image))
             case PIL.Image.Image():
                 read.append(resize_picture(image, size, f"image {len(read)}", reading=reading))
-            case np.ndarray() | Tensor():
+            case np.ndarray() | Tensor() if _is_plain(image):
                 read += resize_array(image, size, f"image {len(read)}", reading=reading)
             case _:
                 raise _not_understood(image)
@@ -113,6 +113,18 @@ def open_images(
     reasons = tuple(one.not_applicable for one in read)
     opened = _in_memory(torch.from_numpy(pixels), size)
     return replace(opened, steps=tuple(one.steps for one in read), not_applicable=reasons)
+
+
+def _is_plain(image: object) -> bool:
+    """True, or an error for a tensor whose numbers do not lie one after the other in memory."""
+    if isinstance(image, Tensor) and (
+        image.layout != torch.strided or image.is_nested or image.is_quantized or image.is_meta
+    ):
+        raise DataError(
+            "Sparse, nested, quantised and meta tensors are not understood; give a plain one, e.g. "
+            "by images.to_dense()."
+        )
+    return True
 
 
 def _is_ready(images: Tensor, size: int) -> bool:
