@@ -111,6 +111,18 @@ def test_a_data_folder_that_is_not_there(monkeypatch, tmp_path):
     assert "SQUID_DATA" in found.remedy
 
 
+def test_remedies_point_to_nothing_that_an_installation_lacks(monkeypatch, tmp_path):
+    """A wheel has no docs folder."""
+    monkeypatch.setenv("SQUID_DATA", str(tmp_path))
+    absent = named(doctor._data(), "data")["zhanglab"]
+    assert not absent.works
+    assert str(tmp_path) in absent.remedy
+    monkeypatch.setenv("SQUID_DATA", str(tmp_path / "none"))
+    remedies = [check.remedy for check in (absent, *doctor._data())]
+    assert all(remedies)
+    assert not any("docs/" in remedy for remedy in remedies)
+
+
 def test_a_self_test_whose_scores_change_fails(monkeypatch):
     from squid.detector import Detector
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from packaging.requirements import Requirement
 
-from squid.places import GUIDE, VARIABLE, data_folder
+from squid.places import VARIABLE, data_folder
 from squid.version import __version__
 
 PACKAGE = "squid-radiography"
@@ -187,16 +187,17 @@ def _data() -> Iterator[Check]:
     folder = data_folder()
     if not folder.is_dir():
         absent = f"{folder} is not there"
-        remedy = f"{GUIDE}; {VARIABLE} names the folder"
+        remedy = f"make that folder, or set {VARIABLE} to the one that holds your datasets"
         yield Check("data", "data folder", False, absent, remedy=remedy)
         return
+    remedy = f"get it from its publisher (SQUID downloads nothing) and unpack it into {folder}"
     free = shutil.disk_usage(folder).free / 2**30
     yield Check("data", "data folder", True, f"{folder}, {free:.0f} GiB free")
     for name, config in DATASETS.items():
         if issubclass(config, FileDataConfig) and config.folders:
             here = [folder / one for one in config.folders if (folder / one).exists()]
-            found = here[0].name if here else "not in the data folder"
-            yield Check("data", name, bool(here), found, remedy="" if here else GUIDE)
+            found = here[0].name if here else f"no {' or '.join(map(str, config.folders))} there"
+            yield Check("data", name, bool(here), found, remedy="" if here else remedy)
 
 
 def _self_test() -> Iterator[Check]:

@@ -133,7 +133,7 @@ def _show(found: "FolderCheck") -> None:
     for reason, count in found.left_out.items():
         print_line(console, f"[yellow]left out:[/] {count} files: {escaped(reason)}")
     for bits, (low, high, images) in found.values().items():
-        kind = "floats" if bits == 32 else f"{bits} bit"
+        kind = {None: "DICOM, as shown", 32: "floats"}.get(bits, f"{bits} bit")
         print_line(console, f"values: {kind}, {low:g} to {high:g} ({images} images)")
     _show_list("unreadable", [f"{file.name}: {file.unreadable}" for file in found.unreadable])
     _show_list("no score", [f"{file.name}: {file.not_applicable}" for file in found.not_applicable])

@@ -37,8 +37,9 @@ FLOAT = 32
 class Values(NamedTuple):
     """The range of one image's gray values, as they are stored or, in DICOM files, shown."""
 
-    bits: int
-    """Significant ones; 32 for floats, which lie between 0 and 1."""
+    bits: int | None
+    """Significant ones; 32 for floats, which lie between 0 and 1. None for DICOM files: what they
+    store means nothing without their window, so their values are those shown, from 0 to 255."""
     low: float
     high: float
 
@@ -176,21 +177,23 @@ class FolderCheck:
             "views": (one.view for one in facts),
             "body parts": (one.body_part for one in facts),
             "machines": (one.manufacturer for one in facts),
+            "stored bits": (str(one.bits or "") for one in facts),
             "text burned into the pixels": (
                 one.burned_in for one in facts if one.burned_in == "YES"
             ),
         }
         return {what: _counted(name or "?" for name in names) for what, names in asked.items()}
 
-    def values(self) -> dict[int, tuple[float, float, int]]:
-        """By significant bits: the lowest and the highest value, and the number of images."""
-        found: dict[int, list[Values]] = defaultdict(list)
+    def values(self) -> dict[int | None, tuple[float, float, int]]:
+        """By significant bits: the lowest and the highest value, and the number of images. DICOM
+        files come first."""
+        found: dict[int | None, list[Values]] = defaultdict(list)
         for file in self.read:
             if file.values is not None:
                 found[file.values.bits].append(file.values)
         return {
             bits: (min(one.low for one in some), max(one.high for one in some), len(some))
-            for bits, some in sorted(found.items())
+            for bits, some in sorted(found.items(), key=lambda one: one[0] or 0)
         }
 
     def duplicates(self) -> list[list[CheckedFile]]:
@@ -330,7 +333,7 @@ def _values(gray: Gray) -> Values:
             return Values(gray.pixels.bits, float(stored.min()), float(stored.max()))
         case Shades():
             shown = gray.pixels.to_bytes()
-            return Values(8, float(shown.min()), float(shown.max()))
+            return Values(None, float(shown.min()), float(shown.max()))
         case _:
             return Values(FLOAT, float(gray.pixels.min()), float(gray.pixels.max()))
 

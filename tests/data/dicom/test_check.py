@@ -1,5 +1,6 @@
 """`squid data check` of an archive's export: studies in folders, with what lies beside images."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,8 +56,27 @@ def test_what_headers_say_is_counted(export: Path) -> None:
         "views": {"PA": 6, "LL": 1},
         "body parts": {"?": 7},
         "machines": {"ACME": 5, "?": 1, "OTHER": 1},
+        "stored bits": {"8": 7},
         "text burned into the pixels": {"YES": 5},
     }
+
+
+def test_values_of_dicom_files_are_those_shown_and_their_bits_those_stored(
+    make: Make, tmp_path: Path, squid: Callable[..., tuple]
+) -> None:
+    for bits in (10, 12, 12):
+        pixels = np.random.default_rng(bits).integers(0, 2**bits, (20, 30)).astype(np.uint16)
+        data = make(pixels, BitsStored=bits, WindowCenter=2**bits / 2, WindowWidth=2**bits)
+        (tmp_path / f"IM{len(list(tmp_path.iterdir()))}").write_bytes(data)
+    found = check_folder(Folder(root=tmp_path))
+    assert list(found.values()) == [None]
+    assert found.headers()["stored bits"] == {"12": 2, "10": 1}
+    _, printed, _ = squid("data", "check", tmp_path)
+    assert "stored bits: 12 (2), 10 (1)" in printed
+    assert "values: DICOM, as shown, 0 to 255 (3 images)" in printed
+    assert "8 bit" not in printed
+    _, printed, _ = squid("data", "check", tmp_path, "--format", "json")
+    assert [row["bits"] for row in json.loads(printed)["values"]] == [None]
 
 
 def test_the_gate_of_a_recipe_is_shown(export: Path) -> None:

@@ -236,6 +236,7 @@ def test_facts_hold_no_patient_but_a_key(make: Make, tmp_path: Path) -> None:
         **{"study_uid": "1.2.840.1", "series_uid": "1.2.840.1.1", "sop_uid": "1.2.3"},
         **{"patient": facts.patient, "modality": "DX", "view": "PA", "body_part": "CHEST"},
         **{"manufacturer": "ACME", "age": "054Y", "sex": "F", "burned_in": "NO"},
+        bits=16,
         spacing=(0.15, 0.15),
     )
     path.write_bytes(make(RAMP, **{**HEADER, "PatientID": "12345679"}))

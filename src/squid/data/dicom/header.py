@@ -76,6 +76,8 @@ class DicomFacts:
     sex: str = ""
     burned_in: str = ""
     """YES where text is burned into the pixels."""
+    bits: int = 0
+    """Bits of a pixel that mean something; 0 where the header does not say."""
     spacing: tuple[float, ...] = ()
     """Millimetres between rows and between columns."""
 
@@ -130,6 +132,7 @@ def facts_of(file: File) -> DicomFacts:
         age=dataset.text(Tag.PatientAge),
         sex=_code(dataset, Tag.PatientSex),
         burned_in=_code(dataset, Tag.BurnedInAnnotation),
+        bits=dataset.word(Tag.BitsStored, 0),
         spacing=_spacing(dataset),
     )
 
