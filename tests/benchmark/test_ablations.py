@@ -150,8 +150,14 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tiny_plan(out: Path, digits: Path, section: str, rows: Sequence[str]) -> Plan:
+    return small_plan(out, digits, section, rows, TINY)
+
+
+def small_plan(
+    out: Path, digits: Path, section: str, rows: Sequence[str], method: Sequence[str]
+) -> Plan:
     held = ["data.validation_normals=10", "data.validation_anomalous=10"]
-    settings = [*TINY, f"data.root={digits}", *held]
+    settings = [*method, f"data.root={digits}", *held]
     return plan_benchmark(FILE, out, sections=[section], rows=rows, seeds=1, settings=settings)
 
 
@@ -217,6 +223,78 @@ def test_the_roc_figure_has_a_curve_for_each_row(results: dict[str, list[Result]
     full = next(line for line in lines if (line.row, line.selection) == ("full", "snapshot_mean"))
     assert f"SQUID: {full.measure('auc').mean:.1f}" in labels
     assert roc_curves("rho", summarise_results(results["rho"])) is None
+
+
+# The other methods' rows
+
+SHORT = [
+    "method.size=32", "method.batch_size=8", "data.training_normals=16",
+    "train.precision=float32",
+]  # fmt: skip
+BACKBONE = [*SHORT, "method.epochs=1", "method.backbone.weights=random"]
+AUTO_ENCODER = [*SHORT, "method.epochs=1", "method.channels=[4,8]", "method.slots=10"]
+OTHERS: dict[str, dict[str, list[str]]] = {
+    "appendix": {"memae": AUTO_ENCODER, "patch_memae": AUTO_ENCODER},
+    "contamination": {
+        "cutpaste": [*SHORT, "method.steps=2", "method.width=4", "method.head_width=8"],
+        "panda": BACKBONE,
+        "mkd": BACKBONE,
+    },
+}
+"""Rows of other methods in two sections, each in a second or two."""
+
+
+@pytest.fixture(scope="module")
+def others(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Result]]:
+    """Of each row, and of a curve its ends."""
+    from squid.benchmark.job import run_job
+
+    out, found = tmp_path_factory.mktemp("others"), {}
+    for section, rows in OTHERS.items():
+        found[section] = []
+        for row, settings in rows.items():
+            listed = [job.row for job in whole_plan().of(section) if job.row.startswith(row)]
+            ends = list(dict.fromkeys([listed[0], listed[-1]]))
+            plan = small_plan(out / row, digits, section, ends, settings)
+            found[section] += [run_job(job, device="cpu") for job in plan.jobs]
+    return found
+
+
+@pytest.mark.slow
+def test_memae_whole_and_by_patches_stand_in_one_table(others: dict[str, list[Result]]) -> None:
+    whole, patches = others["appendix"]
+    assert (whole.row, patches.row) == ("memae", "patch_memae")
+    assert whole.heading == patches.heading == whole_plan().of("appendix")[0].heading
+    for result in (whole, patches):
+        assert 0 < result.cost.steps < result.cost.published_steps
+        assert result.cost.parameters > 0
+        assert 0 <= result["final"].auc <= 1
+    assert whole["final"].scores != patches["final"].scores
+
+
+@pytest.mark.slow
+def test_other_methods_are_trained_on_anomalous_images_too(
+    others: dict[str, list[Result]],
+) -> None:
+    found = others["contamination"]
+    lines = summarise_results(found)
+    assert [(one.series, one.value) for one in found] == [
+        (name, value) for name in ("CutPaste", "PANDA", "M-KD") for value in (0.0, 0.5)
+    ]
+    for clean, mixed in zip(found[::2], found[1::2], strict=True):
+        assert clean.evaluations.images == mixed.evaluations.images
+        assert clean.evaluations.fingerprint != mixed.evaluations.fingerprint, "other training"
+        assert clean["final"].scores != mixed["final"].scores
+        anomalous = mixed.recipe.data.load(32).train.anomalous
+        assert len(anomalous) == len(clean.recipe.data.load(32).train), "half of all"
+    (axes,) = plot_value_curve(steadiest(lines)).axes
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["CutPaste", "PANDA", "M-KD"]
+    points = [line for line in axes.lines if line.get_marker() == "D"]
+    assert [float(np.asarray(point.get_ydata(), float)[0]) for point in points] == [
+        73.6, 65.7, 74.1,
+    ]  # fmt: skip
 
 
 # Going on
