@@ -236,11 +236,20 @@ def test_a_history_that_is_cut_keeps_its_whole_lines(recipe, tmp_path, cut):
     assert places(again) == [("train", 1), ("train", 2), ("train", 3)]
 
 
+@pytest.mark.parametrize("content", [b"", b"junk", b"\xff\0\n1,2\n", b"stage,epoch\ntrain,1\n"])
+def test_a_history_without_its_columns_is_told(recipe, tmp_path, content):
+    run = Run.create(tmp_path / "run", recipe)
+    (run.path / "history.csv").write_bytes(content)
+    with pytest.warns(DamagedHistoryWarning, match=r"history\.csv is damaged in line 1"):
+        assert run.history == []
+
+
 def test_a_history_writes_to_no_planted_link(recipe, tmp_path):
     run, victim = Run.create(tmp_path / "run", recipe), tmp_path / "victim"
     victim.write_text("precious\n")
     (run.path / "history.csv").symlink_to(victim)
-    run.add_history(epoch(1))
+    with pytest.warns(DamagedHistoryWarning, match="in line 1"):
+        run.add_history(epoch(1))
     assert victim.read_text() == "precious\n"
     assert places(run) == [("train", 1)]
 

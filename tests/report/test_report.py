@@ -168,6 +168,13 @@ def test_without_numbers_it_says_how_to_make_them(run: Path) -> None:
     assert "figure-training" in page
 
 
+@pytest.mark.parametrize("name", ["history.csv", "environment.json"])
+def test_a_damaged_record_is_named(run: Path, name: str) -> None:
+    (run / name).write_text("junk")
+    with pytest.warns(UserWarning, match=rf"{name} is damaged"):
+        write_report([run], device="cpu")
+
+
 def test_other_images_are_not_shown(run: Path) -> None:
     """The recipe's own data has other names, so another fingerprint."""
     page = write_report([run], device="cpu").path.read_text(encoding="utf-8")

@@ -1,5 +1,7 @@
 """The report of one run."""
 
+import os
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -29,6 +31,10 @@ from squid.report.page import (
 )
 from squid.report.style import Chart
 from squid.run import Environment, Run
+
+
+class DamagedRecordWarning(UserWarning):
+    """A page is made without a file of its run, because the file is damaged."""
 
 
 class RunPage:
@@ -240,10 +246,13 @@ class RunPage:
 
 
 def _environment(run: Run) -> Environment | None:
-    """None for a run converted from the authors' checkpoints."""
+    """None for a run converted from the authors' checkpoints, and with a warning where it is
+    damaged."""
     try:
         return run.environment
-    except RunError:
+    except RunError as error:
+        if os.path.lexists(run.path / "environment.json"):
+            warnings.warn(str(error), DamagedRecordWarning, stacklevel=2)
         return None
 
 

@@ -63,12 +63,23 @@ class History:
             return []
         # Bytes that are no text become letters that are no numbers.
         with self._path.open(newline="", encoding="utf-8", errors="replace") as file:
-            found = list(_until_error(csv.DictReader(file)))
+            table = csv.DictReader(file)
+            # Without its columns it is damaged from the first line on, whatever follows.
+            headed = _has_columns(table)
+            found = list(_until_error(table)) if headed else [{}]
         rows = list(takewhile(_is_whole, found))
         if len(rows) < len(found):
-            message = f"{self._path} is damaged in line {len(rows) + 2}; the rest is left out."
+            line = len(rows) + 2 if headed else 1
+            message = f"{self._path} is damaged in line {line}; the rest is left out."
             warnings.warn(message, DamagedHistoryWarning, stacklevel=3)
         return rows
+
+
+def _has_columns(table: "csv.DictReader[str]") -> bool:
+    try:
+        return set(NEEDED) <= set(table.fieldnames or ())
+    except csv.Error:
+        return False
 
 
 def _until_error(table: Iterable[Row]) -> Iterator[Row]:
