@@ -114,7 +114,8 @@ attacks are drawn from a seed, so they can be repeated; `benchmarks/attacks/` ha
 - **Tracebacks**: a traceback, or an end by a signal that the attack did not send.
 - **Hangs**: a call that takes more than {HANG:g} seconds of processor time and waiting; one that
   takes {LIMIT:g} is ended. Time in which other programs had the processor does not count. A call
-  with 100 files is one call.
+  with 100 files is one call. On full disks and with planted links the seconds are those beyond a
+  call that is not attacked, since a report and an export to ONNX take longer by themselves.
 - **Slowest**: these seconds of the slowest call.
 - **Peak memory**: resident memory of the largest process, of which Python and torch are about 400
   MiB. No process may have more than {MEMORY // 2**30} GiB of address space."""
@@ -124,12 +125,12 @@ NOT_COVERED = """\
 
 - GPUs and several processes in one training. Real losses of power: a kill does not empty the
   caches of the disk, so that a missing `fsync` would not be noticed here.
-- DICOM files: `tests/data/dicom/test_damage.py` damages those. Archives, `squid watch` and the
-  receiver of images are attacked by command lines only.
+- DICOM files, which `tests/data/dicom/test_damage.py` damages. Archives and the receiver of
+  images. `squid watch` is attacked by command lines only.
 - Network file systems, and systems other than Linux.
 - A detector of the size that is used: this one is small and trains in a second, so that memory and
   time of the network itself are not bounded by this table. Decoder threads add the memory of one
   image each.
 - Defects of the decoders in Pillow, libtiff and libjpeg that corrupt memory without an end of the
-  process. `SECURITY.md` says what is trusted.
+  process. [Security](../../SECURITY.md) says what is trusted.
 """
