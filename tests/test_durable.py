@@ -209,4 +209,8 @@ def test_a_lock_does_not_follow_a_planted_link(tmp_path: Path) -> None:
     (tmp_path / "lock").symlink_to(tmp_path / "victim")
     with pytest.raises(OSError, match="symbolic links"), locked(tmp_path / "lock", "the table"):
         pass
+    (tmp_path / "lock").unlink()
+    os.link(tmp_path / "victim", tmp_path / "lock")
+    with pytest.raises(OSError, match="Too many links"), locked(tmp_path / "lock", "the table"):
+        pass
     assert (tmp_path / "victim").read_text() == "precious"

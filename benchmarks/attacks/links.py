@@ -123,6 +123,6 @@ def _try(tally: Tally, setting: Setting, call: Call, place: Path, link: str) -> 
     LINKS[link](place, victim)
     outcome = squid(*call.words)
     what = f"{' '.join(map(str, call.words[:2]))} with a {link} at {place.name}"
-    if victim.read_text() != KEPT:
+    if victim.read_bytes() != KEPT.encode():
         tally.fault("wrong", f"{what}: the file that it leads to was changed")
     tally.answered += tally.note(outcome, what, sound=call.sound)

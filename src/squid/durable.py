@@ -1,5 +1,6 @@
 """Files that are there completely or not at all, also after a power cut, and with one writer."""
 
+import errno
 import fcntl
 import os
 import tempfile
@@ -84,7 +85,10 @@ def _open_lock(path: Path) -> int | None:
             return None
         # Its holder may have removed the file between the two calls: then it locks nothing.
         with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(handle), os.stat(path)):
+            if os.path.samestat(there := os.fstat(handle), os.stat(path)):
+                if there.st_nlink > 1:  # under another name it is a file that must not change
+                    os.close(handle)
+                    raise OSError(errno.EMLINK, os.strerror(errno.EMLINK), str(path))
                 os.ftruncate(handle, 0)
                 return handle
         os.close(handle)

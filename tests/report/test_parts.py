@@ -225,3 +225,14 @@ def test_effective_slots_are_those_equally_read() -> None:
     assert effective_slots(use) == pytest.approx(4.0)
     use[0] = [1.0, 0, 0, 0, 0, 0, 0, 0]
     assert effective_slots(use) == pytest.approx(2.5)
+
+
+def test_a_figure_replaces_a_planted_link_and_does_not_follow_it(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "roc.png").symlink_to(victim)
+    (tmp_path / "figures" / "roc.svg").hardlink_to(victim)
+    Chart("roc", "", "", lambda: canvas(2, 2)).save(tmp_path / "figures")
+    assert victim.read_text() == "precious"
+    assert (tmp_path / "figures" / "roc.png").read_bytes().startswith(b"\x89PNG")

@@ -16,6 +16,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from squid.durable import replacing
+
 Theme = Literal["light", "dark"]
 
 # Okabe and Ito's colours: distinct for colour-blind eyes too, and legible on both themes.
@@ -82,8 +84,9 @@ class Chart:
     def save(self, folder: Path) -> None:
         """PNG and SVG, for papers and slides."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{self.name}.png").write_bytes(self.light)
-        (folder / f"{self.name}.svg").write_bytes(self._rendered("light", "svg"))
+        for kind, data in (("png", self.light), ("svg", self._rendered("light", "svg"))):
+            with replacing(folder / f"{self.name}.{kind}") as partial:
+                partial.write_bytes(data)
 
     def _rendered(self, theme: Theme, kind: Literal["png", "svg"]) -> bytes:
         # The figure is made anew for each theme: matplotlib fixes colours when things are added.
