@@ -237,7 +237,7 @@ def test_a_history_that_is_cut_keeps_its_whole_lines(recipe, tmp_path, cut):
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", b"\xff\0\n1,2\n", b"stage,epoch\ntrain,1\n"])
-def test_a_history_without_its_columns_is_told(recipe, tmp_path, content):
+def test_a_history_without_its_columns_is_reported(recipe, tmp_path, content):
     run = Run.create(tmp_path / "run", recipe)
     (run.path / "history.csv").write_bytes(content)
     with pytest.warns(DamagedHistoryWarning, match=r"history\.csv is damaged in line 1"):

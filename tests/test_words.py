@@ -65,7 +65,7 @@ WORDS = (
             "src/squid/evaluation/*",
             "tests/evaluation/*",
             "tests/calibration/*",
-            "benchmarks/attack.py",
+            "benchmarks/attack*",
             "docs/adr/0001*",
             "docs/adr/0005*",
             "docs/paper.md",

@@ -41,8 +41,8 @@ class Outcome:
     out: str
     err: str
     seconds: float
-    """Of processor time, and of waiting for something else than a processor or a disk. That is what
-    it takes on a machine of its own, whatever other programs do."""
+    """Processor time, and waiting for something else than a processor or a disk. That is what it
+    takes on a machine of its own, whatever other programs do."""
     peak_mib: int
     waited: float = 0.0
     """Seconds of waiting among them."""
