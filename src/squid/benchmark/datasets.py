@@ -31,7 +31,11 @@ def sections_without_data(
             continue
         key = f"{job.recipe.method.size} {job.recipe.data.model_dump_json()}"
         if key not in looked:
-            looked[key] = _reason(look, job.recipe)
+            try:
+                look(job.recipe)
+                looked[key] = None
+            except DataError as error:
+                looked[key] = str(error)
         if (reason := looked[key]) is not None:
             # A job that several sections share is missing in each of them.
             reasons |= {place.section: reason for place in job.places}
@@ -45,11 +49,3 @@ def read(recipe: Recipe) -> object:
 def find(recipe: Recipe) -> object:
     """Looks for the files of a dataset without reading them."""
     return recipe.data.resolved()
-
-
-def _reason(look: Callable[[Recipe], object], recipe: Recipe) -> str | None:
-    try:
-        look(recipe)
-    except DataError as error:
-        return str(error)
-    return None

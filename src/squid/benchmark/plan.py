@@ -143,7 +143,7 @@ def plan_benchmark(
             recipe=recipe.model_copy(update={"seed": seed}),
             folder=out / entry.section / entry.name / f"seed-{seed}",
             split=split,
-            command=shlex.join([*base, *entry.options, *_seed_options(seed)]),
+            command=shlex.join([*base, *entry.options, "--seeds", "1", "--first-seed", str(seed)]),
         )
         for entry, recipe in recipes.items()
         for seed in range(first_seed, first_seed + (seeds or _seeds(benchmark, entry)))
@@ -302,7 +302,3 @@ def _chosen(wanted: Sequence[str], known: Mapping[str, Any], what: str) -> Seque
         if word not in known:
             raise ConfigError(f"There is no {what} '{word}'; {nearest(word, known)}")
     return wanted or list(known)
-
-
-def _seed_options(seed: int) -> list[str]:
-    return ["--seeds", "1", "--first-seed", str(seed)]

@@ -267,6 +267,7 @@ def read_results(paths: Iterable[Path]) -> tuple[list[Result], list[TrivialLine]
     results: list[Result] = []
     trivial: dict[tuple[str, str], TrivialLine] = {}
     for path in _files(paths):
+        # A folder holds the trivial scores of each section beside the results of its jobs.
         if "trivial" in read_keys(path):
             lines = trivial_lines(read_record(TrivialResult, path))
             trivial |= {(one.section, one.name): one for one in lines}

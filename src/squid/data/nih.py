@@ -90,6 +90,7 @@ def list_published(root: Path) -> FileSet:
     kept = [row for row in rows if row["View Position"] == "PA" and age_of(row) >= ADULT]
     if not kept:
         raise DataError(f"{root} holds neither {PACKED} nor a PA image of an adult of NIH's table.")
+    # By name, in whichever order an edition of the table has them.
     kept.sort(key=lambda row: row["Image Index"])
     findings = tuple(_finding(row["Finding Labels"]) for row in kept)
     return FileSet(

@@ -77,6 +77,7 @@ class Rsna(PatientSplitConfig):
         paths = {path.stem: path for path in find_images(root / "stage_2_train_images").images}
         classes = _read_classes(root)
         wanted = {HEALTHY, OPACITY, OTHER} if self.not_normal else {HEALTHY, OPACITY}
+        # The others have no file, or another class, view or age than is asked for.
         rows = [
             row
             for row in _read_patients(root)
@@ -85,6 +86,7 @@ class Rsna(PatientSplitConfig):
             and self.view in (row["view"], "both")
             and int(row["age"]) >= self.minimum_age
         ]
+        # Without a patient an image could stand on both sides of the split.
         kept = [row for row in rows if row["nih_patient"] != UNKNOWN_PATIENT]
         if not kept:
             raise DataError(f"{root} holds no image for view = '{self.view}'; check the dataset.")

@@ -50,10 +50,6 @@ def build(config: MethodConfig) -> Method:
     """The untrained method that `config` describes."""
     if (count := _count(config)) > MAX_PARAMETERS:
         raise excess(config, count)
-    return _build(config)
-
-
-def _build(config: MethodConfig) -> Method:
     method = _method(config)
     if config.members == 1:
         return method(config)

@@ -188,7 +188,7 @@ class Salad(Method):
     def _translators_loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         config, images, code, fake = self.config, batch.images, shared["code"], shared["fake"]
         # The centre follows the codes as a running mean and gets no gradient.
-        self._move_centre(code.detach())
+        self.centre.lerp_(self.ranks.mean(code.detach().mean(0)), config.centre_momentum)
         reconstruction = self._generate(code)
         # Image -> code -> image, code -> image -> code, and corrupted image -> whole image.
         appearance = F.l1_loss(reconstruction, images) + 1 - ssim(reconstruction, images).mean()
@@ -220,9 +220,6 @@ class Salad(Method):
         boxed = fill_box(images, noise["box"])
         kind = noise["kind"]
         return torch.where(kind < 1 / 3, shuffled, torch.where(kind < 2 / 3, bent, boxed))
-
-    def _move_centre(self, codes: Tensor) -> None:
-        self.centre.lerp_(self.ranks.mean(codes.mean(0)), self.config.centre_momentum)
 
     def finalize(self, batches: Iterable[Batch]) -> None:
         """The centre of all codes, and a weight that lets both parts of the score vary equally."""

@@ -114,10 +114,6 @@ def _similarity(query: Tensor, slots: Tensor, kind: Similarity) -> Tensor:
     return product
 
 
-def _random_slots(regions: int, slots: int, width: int) -> Tensor:
-    return torch.empty(regions, slots, width).uniform_(-(width**-0.5), width**-0.5)
-
-
 class Memory(nn.Module):
     """Slots (r, n, d) that tokens read."""
 
@@ -133,7 +129,8 @@ class Memory(nn.Module):
     ) -> None:
         super().__init__()
         self.shrink, self.similarity = shrink, similarity
-        self._hold(_random_slots(regions, slots, width))
+        bound = width**-0.5
+        self._hold(torch.empty(regions, slots, width).uniform_(-bound, bound))
 
     def _hold(self, slots: Tensor) -> None:
         raise NotImplementedError

@@ -70,9 +70,11 @@ def _write_csv(results: Results, file: TextIO, steps: bool) -> None:
             *context,
         ]
         writer.writerow([*row, *([text_cell("; ".join(prediction.steps))] if steps else [])])
-    for status, source, reason in _not_opened(results):
-        row = [file_cell(source), None, None, None, None, status, text_cell(reason), *context]
-        writer.writerow([*row, *([None] if steps else [])])
+    # Then the files that have no score, so that every file that was found has a row.
+    for status, others in (("skipped", results.skipped()), ("left out", results.left_out())):
+        for source, reason in others:
+            row = [file_cell(source), None, None, None, None, status, text_cell(reason), *context]
+            writer.writerow([*row, *([None] if steps else [])])
 
 
 def _write_json(results: Results, file: TextIO, steps: bool) -> None:
@@ -119,13 +121,6 @@ def _named(rows: Iterator[tuple[str, str]]) -> Iterator[dict[str, str]]:
 
 def _status(prediction: Prediction) -> Status:
     return "not applicable" if prediction.score is None else "scored"
-
-
-def _not_opened(results: Results) -> Iterator[tuple[Status, str, str]]:
-    for source, reason in results.skipped():
-        yield "skipped", source, reason
-    for source, reason in results.left_out():
-        yield "left out", source, reason
 
 
 def finite(threshold: float | None) -> float | None:

@@ -79,9 +79,11 @@ class Journal:
             }
             for one in scored.images
         }
+        # A file that was not read has a line too: every source is accounted for.
         for kind, others in ((SKIPPED, scored.skipped), (LEFT_OUT, scored.left_out)):
             for source, reason in others:
                 found[source] = {"kind": kind, "source": source, "score": None, "reason": reason}
+        # Of a line only kind, score and place stay in memory; the rest is read again if needed.
         self._file.seek(0, os.SEEK_END)
         for source in sources:
             record, offset = found[source], self._file.tell()
@@ -131,6 +133,7 @@ def open_journal(target: Path | None, inputs: Mapping[str, object]) -> Iterator[
         with tempfile.TemporaryFile() as file:
             yield Journal(file, inputs)
         return
+    # Beside the target, so that the same command finds it; one command at a time writes there.
     with locked(target.parent / f".{target.name}.lock", str(target)):
         path = target.parent / f".{target.name}.journal"
         with _open(path) as file:

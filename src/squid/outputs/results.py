@@ -130,6 +130,7 @@ def score_into(
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Score the images that the journal does not hold yet."""
+    # Its lines are in the order of the files, so those that are left are the last ones.
     done = len(journal)
     rest = replace(opened, content=opened.content[done:], sources=opened.sources[done:])
 
@@ -170,6 +171,7 @@ def flag_by_false_discovery(calibration: Calibration, journal: Journal, share: f
     threshold = calibration.false_discovery_threshold(scores, share)
     needed = ties_needed(calibration.heldout, len(scores), share)
     meaning = f"at most {percent(share)} of the flagged images are expected to be healthy"
+    # P-values are multiples of one share: too few held-out images can make the goal unreachable.
     notes: tuple[str, ...] = ()
     if needed > 1 and math.isinf(threshold):
         notes = (

@@ -40,8 +40,11 @@ class Engine:
         # Its notes (which precision, which rank) would precede what is said to the user.
         logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
         accelerator = pick_device(device).type
+        # Shapes are fixed, so cuDNN may try out its kernels. Products that stay in float32 in a
+        # bf16 training need no more than TF32's digits.
         if accelerator == "cuda":
-            _choose_kernels(precision)
+            torch.backends.cudnn.benchmark = True
+            torch.set_float32_matmul_precision("high" if precision == "bf16" else "highest")
         if accelerator == "cuda" and devices > torch.cuda.device_count():
             raise ConfigError(
                 f"This machine has {torch.cuda.device_count()} GPUs, fewer than {devices}; "
@@ -102,13 +105,6 @@ def pick_device(device: Device | torch.device) -> torch.device:
         raise ConfigError("No CUDA device is here; use --device cpu.")
     wanted = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(wanted)
-
-
-def _choose_kernels(precision: Precision) -> None:
-    """Shapes are fixed, so cuDNN may try out its kernels. Products that stay in float32 in a bf16
-    training need no more than TF32's digits."""
-    torch.backends.cudnn.benchmark = True
-    torch.set_float32_matmul_precision("high" if precision == "bf16" else "highest")
 
 
 def compile_fused(function: Callable[P, T]) -> Callable[P, T]:

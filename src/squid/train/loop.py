@@ -164,6 +164,7 @@ class _StageTrainer:
         self.saved = time.monotonic()
 
     def run(self, begin: _Position, optimizers: Sequence[Weights] | None = None) -> None:
+        # A resumed stage goes on with the state of its optimisers.
         if optimizers is not None:
             for optimizer, saved in zip(self.step.optimizers, optimizers, strict=True):
                 restore_optimizer(optimizer, saved)
@@ -208,9 +209,11 @@ class _StageTrainer:
         # Checked before the state is saved: the last saved state always has finite losses.
         _refuse_divergence(done)
         self.monitor.epoch(done)
+        # Snapshots in every n-th epoch, and in the last one whatever its number.
         last, every = done.epoch == self.epochs, self.config.snapshot_every
         if self.stage.snapshots and every is not None and (done.epoch % every == 0 or last):
             self._snapshot(self.epochs_before + done.epoch)
+        # A state at the end of the stage, before an interruption, and every few minutes.
         stop = self._must_stop(0)
         if last or stop or time.monotonic() - self.saved > 60 * self.config.save_minutes:
             self._save(done.epoch, 0)
@@ -220,6 +223,7 @@ class _StageTrainer:
     def _snapshot(self, epoch: int) -> None:
         """Fit the method as at the end of its training, hand it to the monitor, and restore it."""
         method = self.stage.member or self.method
+        # What is fitted in closed form lies in buffers; training goes on with the present ones.
         before = {name: buffer.clone() for name, buffer in method.named_buffers()}
         _fit_to(method, self.store)
         self.monitor.snapshot(epoch, method)

@@ -78,6 +78,7 @@ class Sampler:
         chunk, place = divmod(step, STEPS_AT_ONCE)
         affine, noise = self._chunk(epoch, chunk, batch_size)
 
+        # Every rank draws the numbers of the joint batch and takes its own rows of them.
         def share(values: Tensor) -> Tensor:
             """This rank's part; an incomplete last batch needs fewer rows than there are."""
             needed = values[: len(values) * len(index) // batch_size]

@@ -56,6 +56,7 @@ def pick_form(
     """`auto` is the faster choice for so many steps: compiled on a GPU where that pays, a CUDA
     graph where one GPU holds the images."""
     gpu = device.type == "cuda"
+    # A graph holds no exchange between processes, and no copy from the host.
     replayable = gpu and world == 1 and on_device
     if cuda_graph is True and not gpu:
         raise ConfigError("train.cuda_graph needs a CUDA device; leave it out.")
@@ -114,9 +115,11 @@ class Step:
     def _step(self, draws: Draws, active: Active) -> None:
         images = self.prepare(self.batch(draws.index, draws.affine))  # (b, 1, h, w)
         batch = Batch(images, draws.index, draws.noise)
+        # An objective that is updated in every n-th step only is left out of the others.
         pairs = zip(self.stage.objectives, self.optimizers, active, strict=True)
         updated = [(objective, optimizer) for objective, optimizer, on in pairs if on]
         shared, started = self._forward(batch, [objective for objective, _ in updated])
+        # One after the other, in the stage's order: later ones meet the updated weights.
         for place, (objective, optimizer) in enumerate(updated):
             if objective.name in started:
                 joined = self.concurrent[objective.name].join(started[objective.name])
@@ -157,6 +160,7 @@ class Step:
         # The weights that computed the loss, and so have the gradients, may be bf16 copies.
         learning = self.bf16_weights.of(parameters) if self.bf16_weights else parameters
         gradients = torch.autograd.grad(values.sum(), learning, retain_graph=keep_graph)
+        # The fused optimiser also writes the bf16 copies, while it has the new weights at hand.
         values = values.detach()
         if isinstance(optimizer, FusedAdam):
             copies = [w if w is not p else None for w, p in zip(learning, parameters, strict=True)]

@@ -35,10 +35,12 @@ def reconstruction_terms(
 ) -> dict[str, Tensor]:
     """The losses that need no discriminator."""
     weights = config.loss_weights
+    # The student's squared error; where it predicts a variance, also the error in its units.
     terms = {"student": weights.student * F.mse_loss(student.reconstruction, images)}
     if student.log_variance is not None:
         both = gaussian_terms(images, student.reconstruction, student.log_variance)
         terms["uncertainty"] = weights.uncertainty * torch.stack(list(both.values())).sum()
+    # The teacher learns to reconstruct without memories, and the student to have its features.
     if teacher is not None:
         image, features = teacher
         terms["teacher"] = weights.teacher * F.mse_loss(image, images)
