@@ -17,7 +17,7 @@ from squid.errors import ConfigError, DataError, NotFiniteError, RunError
 from squid.inference.onnx import ExportError
 from squid.recipe import CalibrationConfig, Recipe
 from squid.run import Run, UnverifiedWarning
-from squid.run.manifest import Manifest, sha256
+from squid.run.manifest import Manifest
 from squid.training import calibrated_detector, new_method
 
 SIZE = 32
@@ -222,7 +222,7 @@ class TestOnnx:
         """Also where the manifest was made to fit: the file itself names its weights."""
         run = saved(tmp_path, seed=1)
         Detector.load(run, backend="onnx")
-        assert Manifest(run).read()["model.onnx"] == sha256(run / "model.onnx")
+        assert Manifest(run).read()["model.onnx"] == Manifest(run).digest("model.onnx")
         other = saved(tmp_path / "other", seed=2)
         os.replace(other / "model.safetensors", run / "model.safetensors")
         Manifest(run).add("model.safetensors")
