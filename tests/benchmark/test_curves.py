@@ -33,6 +33,13 @@ def test_rows_are_sorted_by_the_adjusted_auc_and_show_both(lines: list[Line]) ->
     assert adjusted > plain + 30, "sharpness hides what MemAE finds"
 
 
+def test_a_row_is_shown_as_what_its_training_leaves_or_as_its_snapshots() -> None:
+    """Distilled scores are a mean over time already."""
+    files = [JOBS / f"zhanglab-{row}-seed-0.json" for row in ("memae", "reference", "ours")]
+    shown = {line.row: line.selection for line in steadiest(table_of_results(files).lines)}
+    assert shown == {"memae": "final", "reference": "snapshot_mean", "ours": "final"}
+
+
 def test_results_from_before_the_adjustment_have_no_such_chart(lines: list[Line]) -> None:
     old = [replace(line, results=tuple(map(_unadjusted, line.results))) for line in lines]
     assert adjusted_aucs("zhanglab", lines) is not None

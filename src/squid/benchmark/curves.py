@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from squid.benchmark.summary import Line, Spread
 from squid.evaluation.record import Result
+from squid.methods.squid import SquidConfig
 from squid.report.figures.curves import Curve, roc
 from squid.report.style import (
     BLUE,
@@ -30,12 +31,19 @@ TITLE_LETTERS = 40
 
 
 def steadiest(lines: Sequence[Line]) -> list[Line]:
-    """One line of each row: the mean over snapshots, or the end of training where it has none."""
+    """One line of each row, chosen without labels: the end of training where score distillation
+    makes it a mean over time, else the mean over snapshots where there are some."""
     rows: dict[str, Line] = {}
     for line in lines:
-        if line.selection == "snapshot_mean" or line.row not in rows:
+        wanted = "final" if _distilled(line) else "snapshot_mean"
+        if line.selection == wanted or line.row not in rows:
             rows[line.row] = line
     return list(rows.values())
+
+
+def _distilled(line: Line) -> bool:
+    method = line.results[0].recipe.method
+    return isinstance(method, SquidConfig) and method.target_updates > 0
 
 
 # The AUC along what a section varies
@@ -118,9 +126,9 @@ def roc_curves(section: str, lines: Sequence[Line]) -> Chart | None:
     return Chart(
         name=f"roc-{section}",
         alt=f"ROC curves of {', '.join(line.title for line in rows)}",
-        caption="ROC of each row's first seed: mean of snapshots where there are some, else the "
-        "end of training. Each point of a line is a threshold; the nearer to the upper left "
-        "corner, the better.",
+        caption="ROC of each row's first seed: mean of snapshots where there are some and scores "
+        "are not distilled, else the end of training. Each point of a line is a threshold; the "
+        "nearer to the upper left corner, the better.",
         plot=partial(roc, curves, beside=len(curves) > len(PALETTE)),
     )
 
@@ -153,8 +161,8 @@ def adjusted_aucs(section: str, lines: Sequence[Line]) -> Chart | None:
         caption="Hollow: the AUC over all test images. Filled: within views where those differ, "
         "else within deciles of sharpness, where that covariate cannot help. A long line to the "
         "left is an AUC that came from how images were taken; one to the right, a score that it "
-        "had hidden. Mean of snapshots where there are some, else the end of training; bars: "
-        "sample standard deviation over seeds.",
+        "had hidden. Mean of snapshots where there are some and scores are not distilled, else the "
+        "end of training; bars: sample standard deviation over seeds.",
         plot=partial(plot_adjusted_aucs, rows),
     )
 
