@@ -46,6 +46,7 @@ START = '[data]\nname = "digitanatomy"\n[method]\nname = "squid"\n'
         ("title = 3\n" + START, r"title: 3 is no text"),
         ("method = 3\n" + START.partition("[method]")[0], r"method: 3 is no table"),
         (START + "slots = 0x" + "f" * 9000, r"method: slots has more than 64 bits"),
+        ('title = "\\u0000"\n' + START, r"title holds a null character"),
         (START + "preprocess = [0x" + "f" * 9000 + "]", r"method.preprocess.0: a huge number is"),
         (START + "slots = " + "9" * 9000, r"is not valid TOML"),
         (START + "score = 'x'\n", r"method.score: 'x' is not known; choose 'discriminator' or"),

@@ -7,10 +7,13 @@ import os
 import random
 import re
 import shutil
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import tomli_w
 import torch
 from safetensors.torch import load, save
 
@@ -42,8 +45,22 @@ def calibration(setting: Setting) -> Tally:
 
 def recipe(setting: Setting) -> Tally:
     """`recipe.toml`: numbers that ask for all memory, names that are paths, nested tables."""
-    named = {text[:40]: _line(text) for text in RECIPES}
-    return _attack(setting, "run folder: recipe", named, "recipe.toml", 100)
+    named = {
+        **{name: _key(name, value) for name, value in KEYS.items()},
+        **{f"data {str(data)[:40]}": _data(data) for data in DATA},
+        **{text[:20]: _first_line(text) for text in TEXTS},
+    }
+    tally = _attack(setting, "run folder: recipe", named, "recipe.toml", 100)
+    for what, change in setting.some(named).items():
+        if what == "method.epochs":  # a training without end is what it asks for
+            continue
+        run = Path(shutil.copytree(setting.run, setting.folder / "run"))
+        change(run)
+        outcome = squid("train", run / "recipe.toml", "--out", setting.folder / "new")
+        tally.answered += tally.note(outcome, f"training with {what}")
+        shutil.rmtree(setting.folder / "new", ignore_errors=True)
+        shutil.rmtree(run)
+    return tally
 
 
 def onnx(setting: Setting) -> Tally:
@@ -107,14 +124,32 @@ def _append(run: Path, text: str) -> None:
     path.write_text(path.read_text() + text)
 
 
-RECIPES = (
-    "method.width = 99999999", "method.members = 100000", "method.size = 1000000000",
-    "method.discriminator_width = 99999999", "method.slots = 1000000000000",
-    "method.heads = 1000000", "method.depth = 60", "method.grid = 1000000",
-    "method.name = '../../etc/passwd'", "data.root = '/dev/zero'", "seed = 1e999",
-    "data.patient = '('", "data.patient = '(a+)+$'", "title = '" + "x" * 10**6 + "'",
-    ".".join("a" * 50_000) + " = 1", "x = " + "[" * 50_000, "x = " + "{a=" * 5_000,
-)  # fmt: skip
+KEYS: dict[str, object] = {
+    "method.width": 99_999_999,
+    "method.members": 100_000,
+    "method.size": 1_000_000_000,
+    "method.discriminator_width": 99_999_999,
+    "method.slots": 1_000_000_000_000,
+    "method.heads": 1_000_000,
+    "method.depth": 60,
+    "method.grid": 1_000_000,
+    "method.batch_size": 2**62,
+    "method.epochs": 2**62,
+    "method.name": "../../etc/passwd",
+    "data.name": "/dev/zero",
+    "seed": math.inf,
+    "title": "x" * 10**6,
+    "x": [],
+}
+FOLDER = {"name": "folder", "root": "/dev/zero"}
+DATA: tuple[dict[str, str], ...] = (
+    {},
+    {"patient": "("},
+    {"patient": "(a+)+$"},
+    {"root": "\0"},
+    {"root": "../" * 2_000},
+)
+TEXTS = (".".join("a" * 50_000) + " = 1", "x = " + "[" * 50_000, "x = " + "{a=" * 5_000)
 
 
 def _attack(
@@ -179,22 +214,37 @@ def _json(file: str, key: str, value: object) -> Change:
     return change
 
 
-def _line(text: str) -> Change:
-    """One more line; a dotted key replaces the one that is there."""
+def _key(name: str, value: object) -> Change:
+    """Another value of one key of the recipe."""
 
+    def change(recipe: dict[str, Any]) -> None:
+        table, _, key = name.rpartition(".")
+        (recipe[table] if table else recipe)[key] = value
+
+    return _recipe(change)
+
+
+def _recipe(change: Callable[[dict[str, Any]], object]) -> Change:
+    def changed(run: Path) -> None:
+        path = run / "recipe.toml"
+        recipe = tomllib.loads(path.read_text())
+        change(recipe)
+        path.write_text(tomli_w.dumps(recipe))
+
+    return changed
+
+
+def _first_line(text: str) -> Change:
     def change(run: Path) -> None:
         path = run / "recipe.toml"
-        table, _, rest = text.partition(".")
-        key = rest.partition(" ")[0]
-        lines = path.read_text().splitlines()
-        if table in ("method", "data"):
-            lines = [line for line in lines if not line.startswith(f"{key} =")]
-            lines.insert(lines.index(f"[{table}]") + 1, rest)
-        else:
-            lines.insert(0, text)
-        path.write_text("\n".join(lines))
+        path.write_text(f"{text}\n{path.read_text()}")
 
     return change
+
+
+def _data(data: Mapping[str, str]) -> Change:
+    """The recipe of images in a folder."""
+    return _recipe(lambda recipe: recipe.update(data={**FOLDER, **data}))
 
 
 def _weight_changes() -> dict[str, Callable[[bytes], bytes]]:

@@ -49,6 +49,8 @@ class Config(BaseModel):
             # As TOML has it; Python would take any number, and write none so long.
             if isinstance(value, int) and value.bit_length() > 63:
                 raise ValueError(f"{key} has more than 64 bits; choose a smaller number.")
+            if isinstance(value, str) and "\0" in value:  # no name of a file can have it
+                raise ValueError(f"{key} holds a null character; remove it.")
         return {key: _over_default(cls.model_fields[key], value) for key, value in values.items()}
 
 
