@@ -1,9 +1,11 @@
 """recipes/ablations.toml: the paper's tables and curves, run here on digits of a few pixels."""
 
 import shutil
+import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from matplotlib.figure import Figure
 from squid.benchmark import plan_benchmark, run_benchmark, table_of_results
 from squid.benchmark.curves import plot_value_curve, roc_curves, steadiest
 from squid.benchmark.plan import Plan
-from squid.benchmark.runner import run_plan
+from squid.benchmark.runner import JobState, run_plan
 from squid.benchmark.store import RESULT, ResultStore, read_result
 from squid.benchmark.summary import Spread, published, summarise_results
 from squid.benchmark.timing import expected_seconds
@@ -330,13 +332,21 @@ def test_after_the_time_is_up_no_job_is_started(digits: Path, tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_job_that_runs_when_the_time_is_up_goes_on_in_the_next_call(
-    digits: Path, tmp_path: Path
+    digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = tiny_plan(tmp_path, digits, "grid", ["full-grid-2"])
     job = plan.jobs[0]
     long = job.model_copy(update={"recipe": job.recipe.with_settings(["method.epochs=100000"])})
     plan = Plan(plan.title, plan.out, (long,), plan.rows)
-    (state,) = run_plan(plan, ResultStore(plan), minutes=0.2, device="cpu")
+    ahead = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0], sleep=time.sleep)
+    monkeypatch.setattr("squid.benchmark.runner.time", clock)
+
+    def end_once_it_trains(states: Sequence[JobState]) -> None:
+        if (long.folder / "history.csv").is_file():
+            ahead[0] = 3600.0
+
+    (state,) = run_plan(plan, ResultStore(plan), minutes=10, device="cpu", watch=end_once_it_trains)
     assert state.status == "waiting"
     assert (long.folder / "resume.pt").is_file(), "its training is saved"
     assert read_result(long.folder) is None
