@@ -107,9 +107,18 @@ def _marks(folder: Path) -> dict[str, tuple[int, int]]:
     return {name: (one.st_ino, one.st_mtime_ns) for name, one in stats.items()}
 
 
+def _some_of_each(names: list[str]) -> list[str]:
+    """Of the files of one kind in a folder within, such as all figures, the first."""
+    first: dict[object, str] = {}
+    for name in sorted(names):
+        path = Path(name)
+        first.setdefault((path.parent, path.suffix) if len(path.parts) > 1 else name, name)
+    return list(first.values())
+
+
 def _each(verb: str, call: Call, names: list[str]) -> Tries:
     """A verb with a link of every kind at each name and at its guessable temporary name."""
-    places = [f"{name}{ending}" for name in names for ending in ("", ".part")]
+    places = [f"{name}{ending}" for name in _some_of_each(names) for ending in ("", ".part")]
     return {f"{verb} {place} {link}": (call, place, link) for place in places for link in LINKS}
 
 
