@@ -1,6 +1,5 @@
 """Programs that are not ours are missed loudly, by `.ci/run` and by the tests that need them."""
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -47,7 +46,7 @@ def ci(folder: Path, **stubs: str) -> subprocess.CompletedProcess[str]:
         (programs / name).chmod(0o755)
     return subprocess.run(
         ["bash", str(folder / ".ci/run")],
-        env={**os.environ, "PATH": str(programs)},
+        env={"PATH": str(programs)},
         capture_output=True,
         text=True,
         check=False,
