@@ -166,7 +166,7 @@ def test_truncated_file_is_named(tmp_path: Path) -> None:
 def test_missing_file_foreign_format_and_empty_dicom_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"absent\.png cannot be read"):
         read_image(tmp_path / "absent.png")
-    with pytest.raises(DataError, match="not a PNG, JPEG, TIFF, BMP file"):
+    with pytest.raises(DataError, match="not a PNG, JPEG, TIFF, BMP or DICOM file"):
         read_image(encode(RAMP, "GIF"))
     with pytest.raises(DataError, match="DICOM file that names no transfer syntax"):
         read_image(bytes(128) + b"DICM" + bytes(64))
