@@ -18,6 +18,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from squid.evaluation.selection import select
+
 SQUID = Path(sys.executable).with_name("squid")
 VERBS = {
     "benchmark": "method",
@@ -277,6 +279,15 @@ def test_a_selection_without_snapshots_is_refused(refused, run):
     (run / "snapshots.npz").unlink()
     words = ("evaluate", run, "--selection", "best_epoch", "--device", "cpu")
     assert "train.snapshot_every" in refused(*words)
+
+
+def test_an_epoch_is_chosen_by_labels_that_are_there(refused, run, monkeypatch):
+    def without_anomalous(snapshots, labels, rate):
+        return select(snapshots, np.zeros_like(labels), rate)
+
+    monkeypatch.setattr("squid.evaluation.evaluate.select", without_anomalous)
+    message = refused("evaluate", run, "--selection", "best_epoch", "--device", "cpu")
+    assert "no anomalous validation images to choose an epoch by" in message
 
 
 def test_data_as_json_and_csv(squid, tiny_recipe):

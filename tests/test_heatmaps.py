@@ -155,6 +155,11 @@ def test_overlay_leaves_cold_pixels_and_colours_hot_ones():
     assert len(set(picture[0, 0].tolist())) == 3
 
 
+@pytest.mark.parametrize("size", [(1, 1), (1, 4), (4, 1)])
+def test_an_overlay_has_the_size_of_its_image(size: tuple[int, int]) -> None:
+    assert overlay(torch.zeros(1, *size), np.ones(size)).shape == (*size, 3)
+
+
 def test_overlays_on_one_scale_compare():
     image, heats = np.zeros((4, 4)), [np.full((4, 4), 1.0), np.full((4, 4), 2.0)]
     scale = shared_scale([np.zeros((4, 4))] * 3 + heats, top=1.0)

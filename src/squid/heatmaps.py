@@ -127,8 +127,7 @@ def overlay(
     The higher a value, the less transparent its colour. `scale` (the values of no and of full
     colour) defaults to this heatmap's own range; give several images one scale to compare them.
     """
-    gray = np.asarray(image, dtype=np.float64).squeeze().clip(0, 1)
-    heat = np.asarray(heatmap, dtype=np.float64).squeeze()
+    gray, heat = _plane(image).clip(0, 1), _plane(heatmap)
     # A flat heatmap has no range: nothing stands out in it, so it gets no colour.
     low, high = scale if scale is not None else (heat.min(), heat.max())
     strength = ((heat - low) / max(high - low, np.finfo(np.float64).tiny)).clip(0, 1)
@@ -136,6 +135,12 @@ def overlay(
     alpha = opacity * strength[..., None]
     blend: NDArray[np.float64] = (1 - alpha) * gray[..., None] + alpha * colour
     return np.rint(255 * blend).astype(np.uint8)
+
+
+def _plane(values: Tensor | NDArray[Any]) -> NDArray[np.float64]:
+    """(h, w), also of (1, h, w); a side of one pixel stays a side."""
+    array = np.asarray(values, dtype=np.float64)
+    return array.reshape(array.shape[-2:])
 
 
 def _cut(discriminator: Discriminator, layer: int) -> tuple[list[nn.Module], list[nn.Module]]:

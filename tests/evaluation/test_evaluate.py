@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,20 @@ def test_every_selection_is_measured_at_both_thresholds(run: Path) -> None:
 def test_without_snapshots_there_is_the_end_of_training(run: Path) -> None:
     (run / "snapshots.npz").unlink()
     assert list(evaluate_run(run, device="cpu").by_selection) == ["final"]
+
+
+def test_without_anomalous_validation_images_all_but_the_epoch_is_measured(run: Path) -> None:
+    """As for a folder of one's own, whose anomalous images are all for the test."""
+    detector, snapshots = Detector.load(run, device="cpu"), Run(run).snapshots
+    splits = detector.recipe.data.load(48)
+    assert snapshots is not None
+    normal = splits.validation.labels == 0
+    record = evaluate_detector(
+        detector,
+        replace(splits, validation=splits.validation.normals),
+        snapshots=snapshots | {"validation": snapshots["validation"][:, normal]},
+    )
+    assert list(record.by_selection) == ["final", "snapshot_mean"]
 
 
 def test_noisy_test_images_are_read_a_second_time(tiny_recipe: Path, tmp_path: Path) -> None:

@@ -28,6 +28,10 @@ def test_each_selection_takes_its_snapshots() -> None:
     np.testing.assert_array_equal(found["snapshot_mean"].test, [2, 3, 2.25, 4])
 
 
+def test_without_anomalous_validation_images_no_epoch_is_chosen() -> None:
+    assert list(select(SNAPSHOTS, np.zeros(4, np.int64), 0.5)) == ["snapshot_mean"]
+
+
 def test_thresholds_come_from_healthy_validation_images() -> None:
     """Of two healthy images half may be flagged: just above the higher one."""
     found = select(SNAPSHOTS, LABELS, 0.5)

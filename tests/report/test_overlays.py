@@ -143,3 +143,11 @@ def test_a_file_that_cannot_be_read_does_not_cost_the_others(
     written = write_overlays(Detector.load(trained, device="cpu"), [broken, *files], tmp_path / "o")
     assert len(written.pictures) == 2
     assert [name for name, _ in written.skipped] == [str(broken)]
+
+
+def test_an_image_without_a_score_has_a_picture_that_says_so(
+    trained: Path, files: list[Path], tmp_path: Path
+) -> None:
+    PIL.Image.new("L", (1, 1)).save(tiny := tmp_path / "tiny.png")
+    written = write_overlays(Detector.load(trained, device="cpu"), [tiny, *files], tmp_path / "o")
+    assert [path.name for path in written.pictures] == ["tiny.png", "x.png", "x-2.png"]

@@ -86,10 +86,10 @@ def evaluate(
     opened = Run.open(run, verify=not unverified)
     record = evaluate_run(opened, device=device, settings=set_ or [])
     if selection not in record.by_selection:
-        raise RunError(
-            f"{run} has no snapshots of these images: train with train.snapshot_every, or leave "
-            "--selection out."
-        )
+        lacks = "snapshots of these images: train with train.snapshot_every"
+        if "snapshot_mean" in record.by_selection:
+            lacks = "anomalous validation images to choose an epoch by: give it some"
+        raise RunError(f"{run} has no {lacks}, or leave --selection out.")
     evaluation = record.by_selection[selection]
     metrics = evaluation.metrics[threshold or usual]
     chances = None if prevalence is None else predictive_value(metrics, prevalence)

@@ -41,25 +41,27 @@ def select(
     snapshots: Snapshots, validation_labels: NDArray[np.int64], rate: float
 ) -> dict[Selection, Selected]:
     """The selections that snapshots offer. None of them sees a label of the test images, and only
-    `best_epoch` sees labels of validation images."""
+    `best_epoch` sees labels of validation images; where none of those is anomalous, no epoch can be
+    chosen by them."""
     validation, test = (np.asarray(snapshots[name], np.float64) for name in ("validation", "test"))
-    # The epoch is chosen by labels of validation images, its threshold by healthy ones alone.
-    chosen = pick_snapshot(snapshot_aucs(validation, validation_labels))
     normal = validation_labels == 0
     noisy = np.asarray(snapshots["noisy"], np.float64) if "noisy" in snapshots else None
-    return {
-        "best_epoch": Selected(
+    selected: dict[Selection, Selected] = {}
+    # The epoch is chosen by labels of validation images, its threshold by healthy ones alone.
+    if validation_labels.any():
+        chosen = pick_snapshot(snapshot_aucs(validation, validation_labels))
+        selected["best_epoch"] = Selected(
             test[chosen],
             _healthy_threshold(validation[chosen, normal], rate),
             int(snapshots["epochs"][chosen]),
             None if noisy is None else noisy[chosen],
-        ),
-        "snapshot_mean": Selected(
-            test.mean(axis=0),
-            _healthy_threshold(validation.mean(axis=0)[normal], rate),
-            noisy=None if noisy is None else noisy.mean(axis=0),
-        ),
-    }
+        )
+    selected["snapshot_mean"] = Selected(
+        test.mean(axis=0),
+        _healthy_threshold(validation.mean(axis=0)[normal], rate),
+        noisy=None if noisy is None else noisy.mean(axis=0),
+    )
+    return selected
 
 
 def _healthy_threshold(healthy: Array, rate: float) -> float:
