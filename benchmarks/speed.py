@@ -10,7 +10,6 @@ product, and counted bytes of weights and optimiser state over the measured copy
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
@@ -44,6 +43,7 @@ from squid.methods.squid import Squid
 from squid.methods.squid.config import SquidConfig
 from squid.methods.squid.losses import StudentPass
 from squid.nn.memory import MemoryQueue, Shrinkage
+from squid.places import data_folder
 from squid.recipe import Recipe
 from squid.run import commit
 from squid.train.engine import Engine
@@ -55,7 +55,7 @@ EAGER = StepForm(compile=False, cuda_graph=False)
 GRAPH = StepForm(compile=False, cuda_graph=True)
 COMPILED = StepForm(compile=True, cuda_graph=False)
 BOTH = StepForm(compile=True, cuda_graph=True)
-IMAGES = Path(os.environ.get("SQUID_SHARED", "../shared")) / "data" / "zhanglab_originals"
+IMAGES = data_folder() / "zhanglab_originals"
 RESULTS = Path(__file__).parent / "results" / "speed"
 ROUNDS = 3
 REFERENCE = {

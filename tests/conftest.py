@@ -35,40 +35,14 @@ def shared() -> Callable[..., Path]:
     return find
 
 
-TINY = """
-title = "Digits in a second"
-
-[data]
-name = "digitanatomy"
-train = 24
-validation = 12
-test = 8
-
-[method]
-name = "squid"
-size = 48
-grid = 3
-width = 4
-depth = 3
-merge_level = 1
-decoder_memory = "patch"
-slots = 12
-matrix_slots = 8
-discriminator_width = 4
-batch_size = 8
-epochs = 2
-
-[train]
-snapshot_every = 1
-augment = false
-"""
+TINY = Path(__file__).with_name("tiny.toml")
 
 
 @pytest.fixture(scope="session")
 def tiny_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recipe that trains in a second."""
     path = tmp_path_factory.mktemp("recipes") / "tiny.toml"
-    path.write_text(TINY)
+    path.write_bytes(TINY.read_bytes())
     return path
 
 

@@ -108,7 +108,7 @@ def _marks(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def _some_of_each(names: list[str]) -> list[str]:
-    """Of the files of one kind in a folder within, such as all figures, the first."""
+    """The first file of each kind in a folder within, such as one of all figures."""
     first: dict[object, str] = {}
     for name in sorted(names):
         path = Path(name)

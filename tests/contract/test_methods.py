@@ -2,12 +2,10 @@
 EVERYWHERE does not make it small enough, it adds its own settings to SMALL."""
 
 import copy
-import os
 import re
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +19,7 @@ from squid.evaluation.metrics import auc
 from squid.inference.torch import TorchBackend
 from squid.methods import METHODS, build
 from squid.methods.base import Batch, Method, Stage
+from squid.places import weights_candidates
 from squid.train import Engine, Monitor, TrainConfig, train
 from squid.train.sampler import Sampler
 from squid.train.step import Step
@@ -30,7 +29,7 @@ TRAIN, TEST = 64, 24
 BRIGHT = 0.7
 """Above every normal pixel, yet near mid-gray, which an untrained network outputs everywhere."""
 STRENGTHS = (0.25, 0.5, 1.0)
-"""Of the graded task: how far the block is from the stripes to BRIGHT."""
+"""The graded task: how far the block is from the stripes to BRIGHT."""
 MOST_STEPS = 200
 """Most steps of a training in these tests."""
 TWO, LESIONS = "two members", "squid with lesions"
@@ -150,9 +149,8 @@ def small(name: str) -> Method:
 
 def backbone_weights() -> str:
     """The shared VGG16 where it is here; a random one must do without."""
-    shared = os.environ.get("SQUID_SHARED", Path(__file__).resolve().parents[3] / "shared")
-    path = Path(shared) / "weights" / "vgg16_features_imagenet_fp16.safetensors"
-    return str(path) if path.is_file() else "random"
+    places = weights_candidates("vgg16_features_imagenet_fp16.safetensors")
+    return next((str(path) for path in places if path.is_file()), "random")
 
 
 @pytest.fixture(scope="module")

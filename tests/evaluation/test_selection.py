@@ -33,7 +33,7 @@ def test_without_anomalous_validation_images_no_epoch_is_chosen() -> None:
 
 
 def test_thresholds_come_from_healthy_validation_images() -> None:
-    """Of two healthy images half may be flagged: just above the higher one."""
+    """Half of two healthy images may be flagged: just above the higher one."""
     found = select(SNAPSHOTS, LABELS, 0.5)
     assert found["best_epoch"].threshold == np.nextafter(1.0, np.inf)
     assert found["snapshot_mean"].threshold == np.nextafter(1.5, np.inf)

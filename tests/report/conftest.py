@@ -1,13 +1,15 @@
 """One small trained run, whose files have the names of an attacker, and a real browser."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from squid.data.digitanatomy import DigitAnatomy
 from squid.data.image_set import ImageSet, Splits
 from squid.evaluation.evaluate import evaluate_run
 from squid.recipe import Recipe, read_recipe
@@ -40,19 +42,33 @@ def recipe() -> Recipe:
     return read_recipe(RECIPE, SMALL)
 
 
-@pytest.fixture(scope="session")
-def splits(recipe: Recipe) -> Splits:
-    made = recipe.data.load(recipe.method.size)
-    return replace(made, test=renamed(made.test))
+@contextmanager
+def hostile_names() -> Iterator[None]:
+    """The test images of every data set that is read meanwhile have an attacker's names."""
+    load = DigitAnatomy.load
+
+    def load_renamed(data: DigitAnatomy, size: int) -> Splits:
+        splits = load(data, size)
+        return replace(splits, test=renamed(splits.test))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(DigitAnatomy, "load", load_renamed)
+        yield
+
+
+@pytest.fixture
+def hostile() -> Callable[[], AbstractContextManager[None]]:
+    return hostile_names
 
 
 @pytest.fixture(scope="session")
-def trained(recipe: Recipe, splits: Splits, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Trained, evaluated and reported on; to be left as it is."""
     run = tmp_path_factory.mktemp("runs") / "small"
-    train_run(recipe, run, engine=Engine("cpu"), splits=splits)
-    evaluate_run(run, device="cpu", splits=splits)
-    write_report([run], device="cpu", splits=splits)
+    with hostile_names():
+        train_run(recipe, run, engine=Engine("cpu"))
+        evaluate_run(run, device="cpu")
+        write_report([run], device="cpu")
     return run
 
 

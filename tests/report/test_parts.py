@@ -11,7 +11,6 @@ from matplotlib.patches import Rectangle
 
 from squid.calibration import UNCALIBRATED
 from squid.data.folder import Folder
-from squid.data.image_set import Splits
 from squid.detector import Detector
 from squid.evaluation.record import TestImages
 from squid.methods import build
@@ -166,10 +165,10 @@ def test_memories_of_members_have_names_of_their_own() -> None:
     assert len(set(names)) == len(names) == 4
 
 
-def test_memory_reads_are_counted_and_changes_nothing(trained: Path, splits: Splits) -> None:
+def test_memory_reads_are_counted_and_change_nothing(trained: Path, recipe: Recipe) -> None:
     detector = Detector.load(trained, device="cpu")
     before = {name: value.clone() for name, value in detector.method.state_dict().items()}
-    reads = memory_reads(detector, splits.train.pixels)
+    reads = memory_reads(detector, recipe.data.load(48).train.pixels)
     config = detector.recipe.method
     assert [memory.queue for memory in reads] == [True, False, False]
     for memory in reads:

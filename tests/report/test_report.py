@@ -4,12 +4,13 @@ import html
 import json
 import re
 from base64 import b64encode
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from squid.data.image_set import Splits
 from squid.errors import ConfigError, RunError
 from squid.evaluation.evaluate import evaluate_run, read_evaluations
 from squid.recipe import Recipe
@@ -17,6 +18,9 @@ from squid.report import write_report
 from squid.run import Run
 from squid.train import Engine
 from squid.training import train_run
+
+Hostile = Callable[[], AbstractContextManager[None]]
+"""While it is open, test images have the names of an attacker, as when the run was trained."""
 
 FIGURES = ("roc", "scores", "most-anomalous", "most-normal", "training", "memory-map", "slot-use")
 
@@ -80,13 +84,14 @@ def test_the_first_screen_has_counts_beside_percent_and_six_images(
     assert groups == ["Missed", "False alarms", "Found"]
 
 
-def test_a_heatmap_at_chance_is_folded_away_with_the_reason(run: Path, splits: Splits) -> None:
+def test_a_heatmap_at_chance_is_folded_away_with_the_reason(run: Path, hostile: Hostile) -> None:
     path = run / "metrics.json"
     record = json.loads(path.read_text())
     digits = record["by_selection"]["final"]["digits"][0]
     digits["localisation"] = dict.fromkeys(digits["localisation"], 0.9) | {"gradcam": 0.468}
     path.write_text(json.dumps(record))
-    page = write_report([run], device="cpu", splits=splits).path.read_text(encoding="utf-8")
+    with hostile():
+        page = write_report([run], device="cpu").path.read_text(encoding="utf-8")
     folded = re.search(r"<details><summary>Not shown above: Grad-CAM.*?</details>", page)
     assert folded is not None
     assert "localisation AUC 46.8, guessing gives 50.0" in folded.group()
@@ -94,15 +99,16 @@ def test_a_heatmap_at_chance_is_folded_away_with_the_reason(run: Path, splits: S
     assert "figure-chance-memory" not in page
 
 
-def test_what_makes_a_page_unfit_is_loud(run: Path, splits: Splits) -> None:
+def test_what_makes_a_page_unfit_is_loud(run: Path, hostile: Hostile) -> None:
     path = run / "metrics.json"
     record = json.loads(path.read_text())
     for metrics in record["by_selection"]["final"]["metrics"].values():
         metrics["auc"]["value"] = 0.312
     path.write_text(json.dumps(record))
-    written = write_report([run], device="cpu", splits=splits)
+    with hostile():
+        written = write_report([run], device="cpu")
     page = written.path.read_text(encoding="utf-8")
-    assert [text.partition(":")[0] for text in written.alerts] == [
+    assert [text.partition(":")[0] for text in written.cautions] == [
         "The AUC is 31.2",
         "Only 12 normal test images",
         "Only 12 anomalous test images",
@@ -111,15 +117,16 @@ def test_what_makes_a_page_unfit_is_loud(run: Path, splits: Splits) -> None:
     assert page.index('class="alarm"') < page.index('class="tiles"')
 
 
-def test_a_page_with_pictures_is_not_replaced_by_one_without(run: Path, splits: Splits) -> None:
-    good = write_report([run], device="cpu", splits=splits).path
+def test_a_page_with_pictures_is_not_replaced_by_one_without(run: Path, hostile: Hostile) -> None:
+    with hostile():
+        good = write_report([run], device="cpu").path
     before = good.read_bytes()
     with pytest.raises(RunError, match=r"has pictures.*images changed.*--out"):
         write_report([run], device="cpu")
     assert good.read_bytes() == before
     written = write_report([run], run / "other.html", device="cpu")
-    assert "images changed" in written.alerts[0]
-    assert written.alerts[0] in written.path.read_text(encoding="utf-8")
+    assert "images changed" in written.cautions[0]
+    assert written.cautions[0] in written.path.read_text(encoding="utf-8")
 
 
 def test_a_browser_may_load_nothing_else(page: str) -> None:
@@ -184,11 +191,12 @@ def test_other_images_are_not_shown(run: Path) -> None:
 
 
 def test_the_report_watches_the_torch_network_although_there_is_an_onnx_file(
-    run: Path, splits: Splits
+    run: Path, hostile: Hostile
 ) -> None:
     """Which a detector on a CPU would take by itself, and in which no memory can be watched."""
     (run / "model.onnx").write_bytes(b"not opened")
-    page = write_report([run], device="cpu", splits=splits).path.read_text(encoding="utf-8")
+    with hostile():
+        page = write_report([run], device="cpu").path.read_text(encoding="utf-8")
     assert "figure-slot-use" in page
 
 

@@ -161,7 +161,7 @@ def test_more_images_than_a_batch_are_needed(make, trained):
 
 
 def test_a_snapshot_scores_a_fitted_method(make, trained, store):
-    """Banks and Gaussians are empty until they are fitted."""
+    """Memories and Gaussians are empty until they are fitted."""
     method, scores = make("panda"), []
 
     class ScoreSnapshots(Monitor):

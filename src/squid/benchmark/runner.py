@@ -165,7 +165,7 @@ def _interrupt(running: Sequence[JobState]) -> None:
         try:
             state.process.wait(max(0.0, end - time.monotonic()))
         except subprocess.TimeoutExpired:
-            # One that compiles hears nothing; its last saved state is all it has.
+            # One that compiles does not react to a signal; its last saved state is all it has.
             os.killpg(state.process.pid, signal.SIGKILL)
             state.process.wait()
 

@@ -186,8 +186,8 @@ def report(
     with errors.status("Making figures"):
         opened = [Run.open(run, verify=not unverified) for run in runs]
         written = write_report(opened, out, device=device)
-    for alert in written.alerts:
-        print_line(errors, f"[bold red]warning:[/] {escaped(alert)}")
+    for caution in written.cautions:
+        print_line(errors, f"[bold red]warning:[/] {escaped(caution)}")
     print_line(console, f"Report: [bold]{escaped(written.path)}[/] (open it in a browser)")
     if len(runs) == 1:
         run = escaped(runs[0])

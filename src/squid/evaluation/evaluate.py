@@ -40,17 +40,16 @@ def evaluate_run(
     *,
     device: Device = "auto",
     settings: Sequence[str] = (),
-    splits: Splits | None = None,
 ) -> Evaluations:
     """Evaluate a run on the test split of its recipe, and keep the record in the run folder.
 
     With `settings` other data is scored (another hospital, another variant of DigitAnatomy), and
-    nothing is written. `splits` are the images, where they are read already.
+    nothing is written.
     """
     run = Run.open(out)
     detector = Detector.load(run, device=device)
     recipe = run.recipe.with_settings(settings) if settings else run.recipe
-    splits = splits or recipe.data.load(recipe.method.size)
+    splits = recipe.data.load(recipe.method.size)
     # Other data than that of the training: the folder's record and snapshots do not belong to it.
     if settings:
         return evaluate_detector(detector, splits, data=recipe.data.name)

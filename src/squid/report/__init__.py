@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from squid.config import Device
-from squid.data.image_set import Splits
 from squid.durable import write_text
 from squid.errors import ConfigError, RunError
 from squid.report.comparison_page import ComparisonPage
@@ -21,7 +20,7 @@ class WrittenReport:
     """A page that was written."""
 
     path: Path
-    alerts: tuple[str, ...]
+    cautions: tuple[str, ...]
     """What makes it unfit to rely on; most pages have none."""
 
 
@@ -30,25 +29,23 @@ def write_report(
     out: Path | None = None,
     *,
     device: Device = "auto",
-    splits: Splits | None = None,
 ) -> WrittenReport:
     """Write a page; PNG and SVG of its figures lie in `figures` beside it.
 
     One run gives `report.html` in its folder, several give `comparison.html` in the folder that
-    holds them. `splits` are the images of a single run, read again by its recipe unless given. A
-    page with pictures is not replaced by one without.
+    holds them. A page with pictures is not replaced by one without.
     """
     if not runs:
         raise ConfigError("A report needs at least one run folder.")
     opened = [Run.open(path) for path in runs]
     out = out or _place(opened)
     if len(opened) == 1:
-        made: RunPage | ComparisonPage = RunPage(opened[0], device, splits)
+        made: RunPage | ComparisonPage = RunPage(opened[0], device)
     else:
         made = ComparisonPage(opened)
     if not made.has_pictures and _has_pictures(out):
         raise RunError(
-            f"{out} has pictures, a new page would have none: {' '.join(made.alerts)} Restore the "
+            f"{out} has pictures, a new page would have none: {' '.join(made.cautions)} Restore the "
             "images, or name another file by --out."
         )
     # The page comes first: it collects the charts that are saved next to it.
@@ -57,7 +54,7 @@ def write_report(
     for chart in made.charts:
         chart.save(out.parent / "figures")
     write_text(out, page)
-    return WrittenReport(out, tuple(made.alerts))
+    return WrittenReport(out, tuple(made.cautions))
 
 
 def _has_pictures(page: Path) -> bool:

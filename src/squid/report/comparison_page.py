@@ -14,7 +14,7 @@ from squid.evaluation.paired import compare
 from squid.evaluation.percent import percent, rate_percent
 from squid.evaluation.record import Evaluations
 from squid.report import tables
-from squid.report.alerts import alerts
+from squid.report.cautions import cautions
 from squid.report.figures import compared_roc_chart, compared_training_chart
 from squid.report.figures.curves import Curve
 from squid.report.overview import Counts
@@ -55,7 +55,7 @@ class ComparisonPage:
         order = list(dict.fromkeys(groups))
         self.colours = {group: PALETTE[i % len(PALETTE)] for i, group in enumerate(order)}
         self.charts: list[Chart] = []
-        self.alerts = self._alerts()
+        self.cautions = self._cautions()
 
     @property
     def has_pictures(self) -> bool:
@@ -65,7 +65,7 @@ class ComparisonPage:
     def page(self) -> str:
         title = f"{len(self.entries)} runs compared"
         names = ", ".join(entry.name for entry in self.entries)
-        head = join([tag("h1", title), tag("p", names, class_="lead"), *map(alarm, self.alerts)])
+        head = join([tag("h1", title), tag("p", names, class_="lead"), *map(alarm, self.cautions)])
         parts = (
             self._numbers(),
             self._pairs(),
@@ -75,11 +75,11 @@ class ComparisonPage:
         )
         return page(f"{title} · SQUID report", head, *parts)
 
-    def _alerts(self) -> list[str]:
+    def _cautions(self) -> list[str]:
         return [
             f"{entry.name}: {text}"
             for entry in self.measured
-            for text in alerts(entry.record, None)
+            for text in cautions(entry.record, None)
         ]
 
     def _numbers(self) -> Html:

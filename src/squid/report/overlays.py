@@ -18,7 +18,7 @@ from squid.evaluation.evaluate import read_evaluations
 from squid.evaluation.percent import rate_percent
 from squid.heatmaps import shared_scale
 from squid.outputs.results import Flagging, flag_by_rate
-from squid.report.alerts import heatmaps_at_chance
+from squid.report.cautions import heatmaps_at_chance
 from squid.report.figures.images import HEATMAP_NAMES
 from squid.report.overlay_picture import Explanation, explanation_picture
 

@@ -13,7 +13,7 @@ from squid.evaluation.evaluate import read_evaluations
 from squid.evaluation.percent import rate_percent
 from squid.evaluation.record import Evaluation, Evaluations
 from squid.report import examples, figures, memories, tables
-from squid.report.alerts import alerts, heatmaps_at_chance
+from squid.report.cautions import cautions, heatmaps_at_chance
 from squid.report.figures.images import HEATMAP_NAMES, Example, heatmap_scales
 from squid.report.overview import cards, choose_groups
 from squid.report.page import (
@@ -40,9 +40,8 @@ class DamagedRecordWarning(UserWarning):
 class RunPage:
     """Gathers a page; `charts` are the figures it shows."""
 
-    def __init__(self, run: Run, device: Device = "auto", splits: Splits | None = None) -> None:
-        self.run, self.given = run, splits
-        self.recipe = run.recipe
+    def __init__(self, run: Run, device: Device = "auto") -> None:
+        self.run, self.recipe = run, run.recipe
         self.environment = _environment(run)
         # With torch: reads of memories are recorded by hooks, which other backends do not have.
         self.detector = Detector.load(run, device=device, backend="torch")
@@ -53,7 +52,7 @@ class RunPage:
 
     def page(self) -> str:
         record = self.record
-        parts = [self._header(), *map(alarm, self.alerts)]
+        parts = [self._header(), *map(alarm, self.cautions)]
         # Sections that need numbers are left out of a run that is not evaluated yet.
         if record:
             parts += [cards(record.final.metrics["healthy"]), self._first_images(record)]
@@ -68,9 +67,9 @@ class RunPage:
         return read_evaluations(self.run)
 
     @cached_property
-    def alerts(self) -> list[str]:
+    def cautions(self) -> list[str]:
         """What makes the page unfit to rely on."""
-        return alerts(self.record, self.splits)
+        return cautions(self.record, self.splits)
 
     @property
     def has_pictures(self) -> bool:
@@ -80,7 +79,7 @@ class RunPage:
     def splits(self) -> Splits | str:
         """The images of the recipe, or why they cannot be shown."""
         try:
-            splits = self.given or self.recipe.data.load(self.recipe.method.size)
+            splits = self.recipe.data.load(self.recipe.method.size)
         except SquidError as error:
             return f"The images could not be read again: {error}"
         before = self.environment.data if self.environment else None

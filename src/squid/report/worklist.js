@@ -290,14 +290,14 @@ function note() {
   const row = rows[current];
   if (!row || row.score === null) return "";
   if (!row.picture) return row.note || about.no_picture;
-  const said = [];
-  if (view.heat && row.heat) said.push(`heatmap, ${row.calm ? CALM : "on one scale for all images"}`);
-  if (view.reconstruction && row.reconstruction) said.push("left: image, right: reconstruction");
-  if (view.invert) said.push("inverted");
+  const parts = [];
+  if (view.heat && row.heat) parts.push(`heatmap, ${row.calm ? CALM : "on one scale for all images"}`);
+  if (view.reconstruction && row.reconstruction) parts.push("left: image, right: reconstruction");
+  if (view.invert) parts.push("inverted");
   if (view.level !== PLAIN.level || view.window !== PLAIN.window) {
-    said.push(`level ${Math.round(view.level)}, window ${Math.round(view.window)} of 8 bits`);
+    parts.push(`level ${Math.round(view.level)}, window ${Math.round(view.window)} of 8 bits`);
   }
-  return said.join(" · ");
+  return parts.join(" · ");
 }
 
 function change(values, again) {

@@ -13,7 +13,7 @@ FEW = 20
 """Images of a class below which its shares say little."""
 
 
-def alerts(record: Evaluations | None, splits: Splits | str | None) -> list[str]:
+def cautions(record: Evaluations | None, splits: Splits | str | None) -> list[str]:
     """One text for each thing that makes a report unfit to rely on; most reports have none.
 
     `splits` are the images, or why they could not be read; None where none are shown.
