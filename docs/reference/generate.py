@@ -14,13 +14,14 @@ from pydantic.fields import FieldInfo
 from typer.models import OptionInfo
 
 from squid.benchmark import BenchmarkTable, table_of_results
-from squid.benchmark.summary import Line, read_results
+from squid.benchmark.summary import Line, adjusted_for, read_results
 from squid.benchmark.timing import timings
 from squid.cli import app
 from squid.config import Config, Selection
 from squid.data import DATASETS
 from squid.data.reading import DicomReading
 from squid.data.store import Augment
+from squid.evaluation.confounds import LEAST
 from squid.methods import METHODS
 from squid.methods.base import OptimizerConfig
 from squid.methods.squid.config import LossWeights
@@ -138,11 +139,17 @@ def _short_table() -> str:
     rows += [_short_row(lines[key]) for key in SQUID_ROWS]
     for one in table.trivial:
         if one.section == "zhanglab" and one.name in TRIVIAL_ROWS:
-            rows.append((f"*{one.name}*", "trivial", "", "", f"{one.measures['auc']:.1f}", ""))
+            adjusted = "-" if one.adjusted is None else f"{one.adjusted:.1f}"
+            auc = f"{one.measures['auc']:.1f}"
+            rows.append((f"*{one.name}*", "trivial", "", adjusted, auc, ""))
+    found = adjusted_for(lines["ours", "final"].evaluations[0])
+    assert found is not None
+    counted, every = found.anomalous
     notes = (
         "Selection: which weights give the scores; only the epoch chosen by labels uses labels of "
         "(validation) images. † trained for fewer steps than published. Adjusted: the mean of the "
-        "AUCs within deciles of sharpness, where sharpness cannot help."
+        f"AUCs within deciles of sharpness, where sharpness cannot help; over {counted} of {every} "
+        f"anomalous images, since deciles with fewer than {LEAST} healthy ones do not count."
     )
     head = ("method", "selection", "n", "AUC, adjusted", "AUC", "AUC, paper")
     return f"{_grid(head, rows)}\n\n{notes}"

@@ -3,6 +3,7 @@ benchmarks/results: name -> text. `docs/results.template` names them."""
 
 import json
 import re
+import runpy
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -53,7 +54,8 @@ def _wrapped(text: str) -> str:
 def numbers() -> dict[str, str]:
     """All of them."""
     results, trivial = read_results([RESULTS / "jobs"])
-    found = {name: text for line in summarise_results(results) for name, text in _row(line)}
+    lines = summarise_results(results)
+    found = {name: text for line in lines for name, text in _row(line)}
     for one in trivial:
         for measure, value in one.measures.items():
             found[f"{one.section} trivial {one.name} {measure}"] = f"{value:.1f}"
@@ -65,6 +67,7 @@ def numbers() -> dict[str, str]:
     found |= {f"paper {name}": f"{spread:.1f}" for name, spread in paper.items()}
     found |= dict(_times(results))
     found |= dict(_paired(results))
+    found |= _beside("strata.py")["numbers"](lines)
     found |= dict(_rsna())
     found |= dict(_seeds(ours))
     found |= dict(_snapshots(ours))
@@ -314,6 +317,11 @@ def _speed() -> Named:
         yield f"folder {name} {batch}", f"{value:.1f}" if batch > 1 else f"{value:.2f}"
     yield "folder ratio", f"{ms['two', 256] / ms['one', 256]:.2f}"
     yield "folder ratio plain", f"{ms['two', 256] / ms['plain', 256]:.2f}"
+
+
+def _beside(name: str) -> Mapping[str, Any]:
+    """What a script in this folder defines."""
+    return runpy.run_path(str(Path(__file__).with_name(name)))
 
 
 def _pick(rows: Sequence[Mapping[str, Any]], **wanted: Any) -> Mapping[str, Any]:

@@ -465,11 +465,14 @@ def test_tables_measure_at_best_accuracy_and_false_alarms_at_the_healthy_thresho
 
 def test_kept_results_are_adjusted_for_sharpness() -> None:
     folder = ROOT / "benchmarks" / "results" / "jobs"
-    table = table_of_results(sorted(folder.glob("zhanglab-memae-*.json")))
-    assert "AUC, adjusted" in table.markdown()
+    table = table_of_results(sorted(folder.glob("zhanglab-[mt][er]*.json")))
     (line,) = table.lines
     assert line.adjusted is not None
     assert line.adjusted.mean > line.measure("auc").mean + 30, "sharpness hides what MemAE finds"
+    sharp = next(one for one in table.trivial if one.name == "minus sharpness")
+    assert sharp.adjusted == pytest.approx(50, abs=3), "within deciles it cannot help"
+    assert f"| trivial: minus sharpness |  |  | {sharp.adjusted:.1f} | 79.3 |" in table.markdown()
+    assert "(of 212 of 390 anomalous images; the others lie in strata" in table.markdown()
 
 
 def test_spread_over_seeds() -> None:

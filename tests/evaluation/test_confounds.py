@@ -7,7 +7,15 @@ import pytest
 import torch
 
 from squid.data.image_set import ImageSet, Splits
-from squid.evaluation.confounds import confounds, covariate, deciles, strata, what_it_follows
+from squid.evaluation.confounds import (
+    Confounds,
+    confounds,
+    covariate,
+    deciles,
+    leading,
+    strata,
+    what_it_follows,
+)
 
 
 def test_a_score_of_the_view_has_no_adjusted_auc() -> None:
@@ -37,6 +45,28 @@ def test_small_strata_have_no_auc() -> None:
     found = covariate(np.arange(23.0), labels, ["a"] * 23, resamples=5)
     assert found.strata[0].auc is None
     assert found.adjusted is None
+
+
+def test_what_has_no_healthy_counterpart_is_counted_and_named() -> None:
+    labels = np.array([0] * 20 + [1] * 15 + [0] * 2 + [1] * 30)
+    groups = ["sharp"] * 35 + ["blurred"] * 32
+    found = covariate(np.arange(67.0), labels, groups, resamples=5)
+    assert found.anomalous == (15, 45)
+    confounded = Confounds(covariates={"sharpness": found}, correlations={})
+    assert "15 of 45 anomalous images" in what_it_follows(confounded, 0.9)
+
+
+def test_all_anomalous_images_need_no_words() -> None:
+    labels = np.array([0] * 20 + [1] * 15)
+    found = covariate(np.arange(35.0), labels, ["a"] * 35, resamples=5)
+    confounded = Confounds(covariates={"sharpness": found}, correlations={})
+    assert "anomalous images" not in what_it_follows(confounded, 0.9)
+
+
+def test_tables_adjust_for_the_view_before_sharpness() -> None:
+    assert leading({"sharpness": 1, "view": 2}) == 2
+    assert leading({"sharpness": 1, "age": 3}) == 1
+    assert leading({"age": 3}) is None
 
 
 def test_deciles_hold_equally_many() -> None:

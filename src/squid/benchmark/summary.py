@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from squid.config import Config, Selection
 from squid.data.image_set import Splits
 from squid.errors import DataError
+from squid.evaluation.confounds import Covariate, covariate, leading, strata
 from squid.evaluation.metrics import BEST_ACCURACY, Metrics, evaluate
 from squid.evaluation.record import Evaluation, Result, TrivialResult, read_keys, read_record
 from squid.evaluation.selection import SELECTION_NAMES
@@ -167,12 +168,13 @@ class Line:
 
 def adjusted_auc(evaluation: Evaluation) -> float | None:
     """The mean of the AUCs within strata of the view, or else of sharpness."""
-    if evaluation.confounds is None:
-        return None
-    covariates = evaluation.confounds.covariates
-    # Without differing views, sharpness is the covariate that every image has.
-    covariate = covariates.get("view") or covariates.get("sharpness")
-    return covariate.adjusted.value if covariate and covariate.adjusted else None
+    found = adjusted_for(evaluation)
+    return found.adjusted.value if found and found.adjusted else None
+
+
+def adjusted_for(evaluation: Evaluation) -> Covariate | None:
+    """The covariate of `adjusted_auc`."""
+    return None if evaluation.confounds is None else leading(evaluation.confounds.covariates)
 
 
 def _scorings(result: Result, selection: Selection) -> float:
@@ -237,22 +239,31 @@ class TrivialLine:
     section: str
     name: str
     measures: Mapping[str, float]
+    adjusted: float | None = None
+    """AUC adjusted as that of the rows is; None where no stratum has enough images."""
 
 
 def measure_trivial(section: str, splits: Splits) -> TrivialResult:
-    """Every trivial score, at the threshold of best accuracy."""
-    labels = splits.test.labels
-    measured = {
-        name: evaluate(scores, labels, threshold=BEST_ACCURACY)
-        for name, scores in trivial_scores(splits).items()
-    }
-    return TrivialResult(section=section, fingerprint=splits.fingerprint, trivial=measured)
+    """Every trivial score, at the threshold of best accuracy and adjusted as the rows are."""
+    labels, group = splits.test.labels, leading(strata(splits.test))
+    measured, adjusted = {}, {}
+    for name, scores in trivial_scores(splits).items():
+        measured[name] = evaluate(scores, labels, threshold=BEST_ACCURACY)
+        within = None if group is None else covariate(scores, labels, group).adjusted
+        if within is not None:
+            adjusted[name] = within
+    return TrivialResult(
+        section=section, fingerprint=splits.fingerprint, trivial=measured, adjusted=adjusted
+    )
 
 
 def trivial_lines(result: TrivialResult) -> list[TrivialLine]:
     return [
         TrivialLine(
-            result.section, name, {measure: 100 * _value(metrics, measure) for measure in SHOWN}
+            result.section,
+            name,
+            {measure: 100 * _value(metrics, measure) for measure in SHOWN},
+            100 * result.adjusted[name].value if name in result.adjusted else None,
         )
         for name, metrics in result.trivial.items()
     ]

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from squid.benchmark.curves import adjusted_aucs, auc_curves, roc_curves, value_curve
-from squid.benchmark.summary import SHOWN, Line, Spread, TrivialLine
+from squid.benchmark.summary import SHOWN, Line, Spread, TrivialLine, adjusted_for
+from squid.evaluation.confounds import LEAST
 from squid.evaluation.record import Result
 from squid.report.page import Html, figure, join, note, page, section, table, tag
 from squid.report.style import Chart
 
+ADJUSTED = "AUC, adjusted"
 MEASURE_TITLES = {"auc": "AUC", "accuracy": "Acc", "f1": "F1"}
 COST = (
     "Cost: medians over seeds for times, means for the rest; other trainings may have run on the "
@@ -159,7 +161,7 @@ def detection(lines: Sequence[Line], trivial: Sequence[TrivialLine]) -> Table:
     left out."""
     columns: dict[str, Column] = {**_IDENTITY}
     if any(line.adjusted for line in lines):
-        columns["AUC, adjusted"] = lambda line: _or_dash(line.adjusted)
+        columns[ADJUSTED] = lambda line: _or_dash(line.adjusted)
     # Trivial scores fill the measures only, so it counts where those begin.
     if any(line.noisy for line in lines):
         columns["AUC, noise"] = lambda line: _or_dash(line.noisy)
@@ -177,7 +179,9 @@ def detection(lines: Sequence[Line], trivial: Sequence[TrivialLine]) -> Table:
     for one in trivial:
         # The paper has no number for a trivial score: its column stays empty.
         measures = [text for name in SHOWN for text in (f"{one.measures[name]:.1f}", "")]
-        start = (f"trivial: {one.name}", *[""] * (before - 1), *measures)
+        adjusted = "" if one.adjusted is None else f"{one.adjusted:.1f}"
+        identity = [adjusted if name == ADJUSTED else "" for name in header[1:before]]
+        start = (f"trivial: {one.name}", *identity, *measures)
         rows.append(start + ("",) * (len(header) - len(start)))
     return header, rows
 
@@ -211,9 +215,22 @@ def caption(lines: Sequence[Line]) -> str:
         f"threshold for {100 * lines[0].rate:.0f} % false alarms on held-out healthy images. "
         "Selection says which epochs give the scores and whether labels chose them. Adjusted: the "
         "mean of the AUCs within views where those differ, else within deciles of sharpness, "
-        "weighted by anomalous images: what is left when that covariate cannot help. Trivial "
-        f"scores are of the same images.{noise}{short} Device: {', '.join(devices)}; commit "
-        f"{', '.join(commits)}."
+        "weighted by anomalous images: what is left when that covariate cannot help"
+        f"{_coverage(lines)}. Trivial scores are of the same images.{noise}{short} Device: "
+        f"{', '.join(devices)}; commit {', '.join(commits)}."
+    )
+
+
+def _coverage(lines: Sequence[Line]) -> str:
+    """How many anomalous images the adjusted AUC is of, where it is not of all."""
+    covariates = [adjusted_for(one) for line in lines for one in line.evaluations]
+    found = sorted({one.anomalous for one in covariates if one is not None})
+    partly = [f"{counted:,} of {every:,}" for counted, every in found if counted < every]
+    if not partly:
+        return ""
+    return (
+        f" (of {', '.join(partly)} anomalous images; the others lie in strata with fewer than "
+        f"{LEAST} images of a class)"
     )
 
 
@@ -305,7 +322,8 @@ def _both(name: str, line: Line) -> dict[str, float | None]:
 
 
 def _trivial_record(one: TrivialLine) -> dict[str, Any]:
-    return {"data": one.section, "row": one.name, "selection": "trivial", **one.measures}
+    own = {"data": one.section, "row": one.name, "selection": "trivial"}
+    return {**own, "auc_adjusted": one.adjusted, **one.measures}
 
 
 def _last_line(text: str) -> str:

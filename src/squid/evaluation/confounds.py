@@ -6,6 +6,7 @@ are). Within a stratum of that covariate it cannot.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from squid.evaluation.percent import percent, percent_range
 from squid.evaluation.trivial import acquisition_scores, image_sharpness
 
 Array = NDArray[np.float64]
+T = TypeVar("T")
 
 LEAST = 10
 """Images of each class that a stratum needs."""
@@ -47,6 +49,13 @@ class Covariate(Config):
     adjusted: Estimate | None
     """The mean of the AUCs within strata, weighted by their anomalous images (Janes & Pepe 2009);
     None where no stratum has enough images of both classes."""
+
+    @property
+    def anomalous(self) -> tuple[int, int]:
+        """Anomalous images in the strata that count, and all of them. Those of the other strata
+        have too few healthy images like them to be compared with."""
+        counted = sum(one.anomalous for one in self.strata if one.auc is not None)
+        return counted, sum(one.anomalous for one in self.strata)
 
 
 class Correlation(Config):
@@ -90,6 +99,11 @@ def strata(images: ImageSet) -> dict[str, tuple[str, ...]]:
     where the dataset has it in a column (`COVARIATES`) with several values."""
     groups = {"sharpness": deciles(image_sharpness(images)), **_columns(images)}
     return {name: tuple(group) for name, group in groups.items() if len(set(group)) > 1}
+
+
+def leading(by_covariate: Mapping[str, T]) -> T | None:
+    """What belongs to the covariate that tables adjust for: the view, or else sharpness."""
+    return by_covariate.get("view", by_covariate.get("sharpness"))
 
 
 def covariate(
@@ -164,9 +178,12 @@ def what_it_follows(found: Confounds, auc: float) -> str:
     parts = []
     for name, one in found.covariates.items():
         if one.adjusted is not None:
+            counted, all_ = one.anomalous
+            # What has no healthy counterpart is left out, which can flatter or hurt.
+            over = "" if counted == all_ else f"; {counted:,} of {all_:,} anomalous images"
             parts.append(
                 f"within {name} {percent(one.adjusted.value)} "
-                f"({percent_range(one.adjusted.low, one.adjusted.high)})"
+                f"({percent_range(one.adjusted.low, one.adjusted.high)}{over})"
             )
     strong = {n: c.healthy for n, c in found.correlations.items() if abs(c.healthy) >= STRONG}
     # The strongest covariate first, whatever its sign.

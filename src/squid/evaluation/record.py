@@ -208,6 +208,8 @@ class TrivialResult(Config):
     section: str
     fingerprint: str
     trivial: Mapping[str, Metrics]
+    adjusted: Mapping[str, Estimate]
+    """AUC adjusted for the view or else for sharpness, of each that has one."""
 
 
 def read_keys(path: Path) -> set[str]:
