@@ -61,5 +61,5 @@ def test_commands_have_their_verbs_and_flags(page: str) -> None:
 def test_commands_are_found() -> None:
     assert sum(len(list(commands(page))) for page in PAGES) >= FEWEST
     assert mistake(["score", "run", "--no-such"]) == "score has no --no-such"
-    assert mistake(["ablate"]) == "there is no verb ablate"
+    assert mistake(["scores"]) == "there is no verb scores"
     assert mistake(["data", "check", "x"]) is None

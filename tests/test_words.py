@@ -69,6 +69,7 @@ WORDS = (
             "tests/evaluation/*",
             "tests/calibration/*",
             "benchmarks/attack*",
+            "docs/reference/reliability.md",
             "docs/adr/0001*",
             "docs/adr/0005*",
             "docs/paper.md",
