@@ -141,7 +141,7 @@ def test_what_no_row_has_cannot_be_changed(tmp_path: Path) -> None:
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ZhangLab of digits: right ones are normal, wrong ones have pneumonia."""
     root = tmp_path_factory.mktemp("zhanglab")
-    splits = DigitAnatomy(train=60, validation=20, test=12, contamination=0.6, noise=0.02).load(48)
+    splits = DigitAnatomy(train=150, validation=20, test=12, contamination=0.6, noise=0.02).load(48)
     parts: dict[str, ImageSet] = {"train": splits.train, "test": splits.test}
     for part, images in parts.items():
         for name, chosen in (("normal", images.normals), ("pneumonia", images.anomalous)):

@@ -11,6 +11,10 @@ from types import ModuleType
 
 import pytest
 
+from squid.data import patients
+from squid.data.folder import Folder
+from squid.errors import DataError
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -116,6 +120,19 @@ def test_a_small_share_of_every_attack_finds_nothing(tmp_path: Path, names: str)
     lines = [line for line in done.stdout.splitlines() if not line.startswith(" ")]
     assert len(lines) >= len(names.split())
     assert all("0 wrong, 0 tracebacks, 0 hangs" in line for line in lines)
+
+
+def test_the_slow_expression_is_matched_until_it_is_stopped(
+    attacks: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_folders, images = import_module("attacks.run_folders"), tmp_path / "images"
+    images.mkdir()
+    (images / "a.png").touch()
+    setting = attacks.Setting(tmp_path, Path(), Path(), images, seed=0, share=1.0)
+    folder = Folder.model_validate(run_folders.slow_patient(setting))
+    monkeypatch.setattr(patients, "SECONDS", 0.2)
+    with pytest.raises(DataError, match="takes too long on 'aaa"):
+        folder.load(48)
 
 
 def test_a_share_is_not_kept(

@@ -443,7 +443,7 @@ class Stopper(Monitor):
 
 def test_unreadable_results_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{}")
-    with pytest.raises(DataError, match="is no Result"):
+    with pytest.raises(DataError, match="is damaged or of another kind"):
         table_of_results([tmp_path / "a.json"])
     with pytest.raises(DataError, match="No result was given"):
         table_of_results([tmp_path])

@@ -11,7 +11,7 @@ import pytest
 
 from squid.data.image_set import ANOMALOUS, Box, Splits
 from squid.data.prepare import MAPPING, main
-from squid.data.rsna import Rsna
+from squid.data.rsna import IMAGES, Rsna
 from squid.errors import DataError
 
 OTHER = "No Lung Opacity / Not Normal"
@@ -106,6 +106,16 @@ def test_images_of_unknown_patients_are_left_out_with_a_warning(tmp_path: Path) 
     splits = load(write(tmp_path))
     assert splits.warnings == ("1 images were left out: their patients are not known.",)
     assert not any("image7" in images.names for _, images in splits.items())
+
+
+def test_rows_of_the_tables_without_a_file_are_counted(tmp_path: Path) -> None:
+    root = write(tmp_path)
+    for number in (1, 3):
+        (root / IMAGES / f"image{number}.png").unlink()
+    missing, _ = load(root).warnings
+    assert missing == f"2 images were left out: their files are not in {root / IMAGES}."
+    # A row of another view than the one asked for is no loss.
+    assert not any("files" in warning for warning in load(root, view="AP").warnings)
 
 
 def test_the_table_of_patients_is_made_from_the_published_mapping(tmp_path: Path) -> None:

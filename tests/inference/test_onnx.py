@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from squid.data.pixels import to_unit
-from squid.errors import MissingExtra
+from squid.errors import MissingExtra, RunError
 from squid.inference.onnx import (
     ExportError,
     OnnxBackend,
@@ -135,3 +136,95 @@ def test_without_the_extra_the_remedy_is_named(
         export_onnx(Unsteady(), tmp_path / "model.onnx", size=SIZE)
     with pytest.raises(MissingExtra, match="onnxruntime"):
         OnnxBackend(tmp_path / "model.onnx")
+
+
+def write_graph(
+    path: Path,
+    *steps: tuple[str, str, str],
+    given: str = "images",
+    made: str = "score",
+    rank: int = 1,
+    kind: str = "FLOAT",
+    inside: bool = False,
+) -> OnnxBackend:
+    """A graph of steps `(operator, input, output)` after the mean of each image, opened."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    constants = {
+        "axes": np.array([1, 2, 3]), "column": np.array([[1]]),
+        "zero": np.array([0], np.float32), "nan": np.array([np.nan], np.float32),
+        "two": np.array([1, 1], np.float32),
+    }  # fmt: skip
+    nodes = [helper.make_node("ReduceMean", [given, "axes"], ["mean"], keepdims=0)]
+    nodes += [helper.make_node(operator, taken.split(), [out]) for operator, taken, out in steps]
+    score = helper.make_tensor_value_info(made, getattr(TensorProto, kind), ["n", "m"][:rank])
+    if inside:  # the same in both branches
+        branch = helper.make_graph(nodes, "branch", [], [score])
+        yes = helper.make_tensor("yes", TensorProto.BOOL, [], [True])
+        nodes = [helper.make_node("Constant", [], ["yes"], value=yes)]
+        nodes += [helper.make_node("If", ["yes"], [made], then_branch=branch, else_branch=branch)]
+    image = helper.make_tensor_value_info(given, TensorProto.FLOAT, ["n", 1, "h", "w"])
+    tensors = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "graph", [image], [score], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    onnx.save(model, path)
+    return OnnxBackend(path)
+
+
+MEAN = ("Identity", "mean", "score")
+TOTAL = ("ReduceMean", "mean", "total")
+
+
+@pytest.mark.parametrize(
+    ("steps", "options"),
+    [
+        pytest.param([MEAN], {"given": "pictures"}, id="input name"),
+        pytest.param([("Identity", "mean", "answer")], {"made": "answer"}, id="output name"),
+        pytest.param([("Shape", "mean", "score")], {"kind": "INT64"}, id="whole numbers"),
+        pytest.param([TOTAL, ("Squeeze", "total", "score")], {"rank": 0}, id="one number"),
+        pytest.param([("Unsqueeze", "mean column", "score")], {"rank": 2}, id="a column"),
+    ],
+)
+def test_a_graph_with_other_ends_is_refused_when_it_is_opened(
+    tmp_path: Path, steps: list[tuple[str, str, str]], options: dict[str, Any]
+) -> None:
+    with pytest.raises(RunError, match=r"model\.onnx (has other inputs|cannot be opened).* remove"):
+        write_graph(tmp_path / "model.onnx", *steps, **options)
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        (("Add", "mean two", "score"), "cannot be run by ONNX Runtime"),
+        (("ReduceMean", "mean", "score"), "gives values of shape"),
+    ],
+)
+def test_a_graph_that_fails_or_gives_another_shape_is_one_sentence(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], step: tuple[str, str, str], says: str
+) -> None:
+    backend = write_graph(tmp_path / "model.onnx", step)
+    with pytest.raises(RunError, match=f"{says}.*; remove it") as caught:
+        backend.score(torch.zeros(3, 1, SIZE, SIZE, dtype=torch.uint8))
+    assert str(caught.value).isprintable()
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "step", [MEAN, ("Mul", "mean zero", "score"), ("Mul", "mean nan", "score")]
+)
+def test_a_graph_that_scores_otherwise_is_refused(
+    tmp_path: Path, step: tuple[str, str, str]
+) -> None:
+    """Also by a method whose scores are all close to zero."""
+    method = fitted("ganomaly")
+    export_onnx(method, tmp_path / "model.onnx", size=SIZE)
+    OnnxBackend(tmp_path / "model.onnx").check_scores(method, SIZE)
+    with pytest.raises(RunError, match="does not score as the weights of this run do"):
+        write_graph(tmp_path / "model.onnx", step).check_scores(method, SIZE)
+
+
+def test_a_graph_within_a_graph_is_refused_before_it_is_run(tmp_path: Path) -> None:
+    """A loop may have no end; no export has one."""
+    with pytest.raises(RunError, match="cannot be opened by ONNX Runtime; remove it"):
+        write_graph(tmp_path / "model.onnx", MEAN, inside=True)

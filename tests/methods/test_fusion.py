@@ -142,6 +142,18 @@ def test_unknown_parts_and_single_parts_are_refused(tmp_path: Path) -> None:
         config([AUTO])
 
 
+def test_a_part_that_fits_images_counts_wherever_it_stands() -> None:
+    parts = [AUTO, {"name": "if2d"}]
+    assert [build(config(listed)).fits_images for listed in (parts, parts[::-1], PARTS)] == [
+        True, True, False,
+    ]  # fmt: skip
+
+
+def test_preprocessing_of_the_whole_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r'\["equalise"\] of the whole .* each of its parts\.'):
+        config([AUTO, LESIONS], preprocess=["equalise"])
+
+
 def test_a_recipe_with_parts_survives_being_written(tmp_path: Path) -> None:
     path = tmp_path / "fusion.toml"
     path.write_text(

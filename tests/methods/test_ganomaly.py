@@ -3,8 +3,15 @@
 import pytest
 import torch
 
+from squid.calibration import UNCALIBRATED
+from squid.config import parse
+from squid.detector import CHUNK, Detector
+from squid.inference.batches import BATCH_SIZE
+from squid.inference.onnx import ExportError, export_onnx
+from squid.methods import build
 from squid.methods.base import Batch
 from squid.methods.ganomaly import Ganomaly, GanomalyConfig
+from squid.recipe import Recipe
 
 
 def small(**settings):
@@ -99,3 +106,53 @@ def test_statistics_of_the_scored_images_are_a_choice_that_changes_no_state():
         signed = training._pass(2 * images - 1)
     torch.testing.assert_close(scores, (signed[2] - signed[1]).square().mean(1))
     assert all(torch.equal(before[name], value) for name, value in method.state_dict().items())
+
+
+SETTINGS = {"name": "ganomaly", "size": 32, "width": 4, "code": 6, "batch_size": 8}
+
+
+def batch_detector(**settings):
+    torch.manual_seed(0)
+    values = {"data": {"name": "digitanatomy"}, "method": {**SETTINGS, **settings}}
+    recipe = parse(Recipe, values, "here")
+    method = build(recipe.method)
+    for kernel in (p for p in method.parameters() if p.ndim == 4):
+        torch.nn.init.kaiming_normal_(kernel)
+    return Detector(method, UNCALIBRATED, recipe, device="cpu")
+
+
+def pictures(n=20):
+    generator = torch.Generator().manual_seed(2)
+    return torch.randint(0, 256, (n, 1, 32, 32), generator=generator, dtype=torch.uint8)
+
+
+def test_scores_by_the_batch_are_those_of_shuffled_batches_of_the_authors_size():
+    detector, pixels = batch_detector(score_statistics="batch"), pictures()
+    scores = torch.from_numpy(detector.score(pixels)).float()
+    order = torch.randperm(20, generator=torch.Generator().manual_seed(0))
+    assert order.tolist() != list(range(20)), "classes stand one after the other in a test set"
+    with torch.no_grad():
+        for part in (order[:8], order[8:16], order[16:]):  # the rest is not filled up
+            expected = detector.method.score(pixels[part].float() / 255)
+            torch.testing.assert_close(scores[part], expected)
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_scores_by_the_batch_do_not_depend_on_what_the_device_takes_at_once(monkeypatch, members):
+    pixels, found = pictures(), []
+    for at_once in (4, 256):  # of a CPU and of a GPU
+        monkeypatch.setitem(BATCH_SIZE, "cpu", at_once)
+        monkeypatch.setitem(CHUNK, "cpu", 4 * at_once)
+        found.append(batch_detector(score_statistics="batch", members=members).score(pixels))
+    assert (found[0] == found[1]).all()
+
+
+def test_what_is_scored_by_the_batch_is_reconstructed_alone():
+    detector, pixels = batch_detector(score_statistics="batch"), pictures()
+    alone = detector.reconstruct(pixels[:1])
+    torch.testing.assert_close(*map(torch.from_numpy, (detector.reconstruct(pixels)[:1], alone)))
+
+
+def test_what_is_scored_by_the_batch_has_no_onnx_form(tmp_path):
+    with pytest.raises(ExportError, match="scores images by each other"):
+        export_onnx(small(score_statistics="batch"), tmp_path / "file.onnx", size=32)

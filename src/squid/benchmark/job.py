@@ -14,7 +14,7 @@ from squid.config import Device, Selection
 from squid.data.image_set import Splits
 from squid.detector import Detector
 from squid.durable import write_text
-from squid.evaluation.evaluate import evaluate_detector, save_evaluations
+from squid.evaluation.evaluate import evaluate_detector, evaluated, save_evaluations
 from squid.evaluation.record import AucCurve, Cost, Evaluations, Provenance, Result
 from squid.evaluation.selection import (
     Snapshots,
@@ -55,11 +55,11 @@ def run_job(job: Job, *, device: Device = "auto", monitor: Monitor | None = None
             resume=resume, overwrite=True,
         )  # fmt: skip
         spent = time.monotonic() - began + (spent if resume else 0.0)
-    snapshots = run.snapshots
-    evaluations = evaluate_detector(detector, splits, snapshots=snapshots, split=job.split)
+    evaluations = evaluate_detector(detector, splits, snapshots=run.snapshots, split=job.split)
     # The run folder's own record is that of the test images.
     if job.split == "test":
         save_evaluations(run, evaluations)
+    shown, snapshots = evaluated(job.split, splits, run.snapshots)
     result = Result(
         **dict(job.places[0]),
         also=job.also,
@@ -67,9 +67,7 @@ def run_job(job: Job, *, device: Device = "auto", monitor: Monitor | None = None
         provenance=_provenance(job, run),
         cost=_cost(detector, splits, run.path, training=spent, began=began),
         evaluations=_rounded(evaluations),
-        curve=_auc_curve(snapshots, splits, job.recipe.method)
-        if snapshots and job.split == "test"
-        else None,
+        curve=_auc_curve(snapshots, shown, job.recipe.method) if snapshots else None,
     )
     write_text(job.folder / RESULT, result.model_dump_json() + "\n")
     return result

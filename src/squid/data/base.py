@@ -26,10 +26,12 @@ class DataConfig(Config):
 
     name: str
     contamination: float = Field(0.0, ge=0.0, lt=1.0)
-    """Share of anomalous images in the training set. Zero means healthy images only."""
+    """Share of the training images that are anomalous. They replace healthy ones, so that every
+    share trains on as many images, for as many steps. Zero means healthy images only."""
     training_normals: int | None = Field(None, ge=1)
     """How many healthy training images are used, the first ones of a random order, so that a
-    smaller number is a part of a larger one; all when left out."""
+    smaller number is a part of a larger one; all when left out. `contamination` then replaces the
+    last of them."""
     seed: int = 0
     """Seed of the split; the training has its own."""
     bits: int | None = Field(None, ge=1, le=WORD)
@@ -56,36 +58,49 @@ class DataConfig(Config):
         """A generator of random numbers for each `stream` of this seed."""
         return np.random.default_rng([self.seed, *stream])
 
+    def training_count(self, normals: int) -> int:
+        """How many images are trained on where there are so many healthy ones."""
+        wanted = normals if self.training_normals is None else self.training_normals
+        if wanted > normals:
+            raise DataError(
+                f"training_normals = {wanted} is more than the {normals} healthy training images "
+                f"of '{self.name}'; lower it."
+            )
+        return wanted
+
     def contaminant_count(self, normals: int) -> int:
-        """How many anomalous images added to so many normals make up `contamination`."""
-        return round(self.contamination / (1.0 - self.contamination) * normals)
+        """How many of those trained on are anomalous."""
+        count = self.training_count(normals)
+        wanted = round(self.contamination * count)
+        if wanted and wanted == count:
+            raise DataError(
+                f"contamination = {self.contamination:g} leaves no healthy one of {count} training "
+                f"images of '{self.name}'; lower it."
+            )
+        return wanted
 
     def contaminants(self, normals: int, available: int) -> np.ndarray:
-        """Indices of the anomalous training images, of those `available`, to add to the normals."""
+        """Indices of the anomalous training images, of those `available`, that replace some of the
+        normals."""
         wanted = self.contaminant_count(normals)
-        if self.contamination and wanted > available:
+        if wanted > available:
             raise DataError(
                 f"contamination = {self.contamination:g} needs {wanted} anomalous training images, "
                 f"and '{self.name}' has {available}; lower it."
             )
         return np.sort(self.rng(1).permutation(available)[:wanted])
 
-    def chosen_normals(self, available: int) -> np.ndarray:
-        """Indices of the healthy training images that are used, of those `available`."""
-        wanted = available if self.training_normals is None else self.training_normals
-        if wanted > available:
-            raise DataError(
-                f"training_normals = {wanted} is more than the {available} healthy training images "
-                f"of '{self.name}'; lower it."
-            )
-        return np.sort(self.rng(4).permutation(available)[:wanted])
+    def chosen_normals(self, normals: int) -> np.ndarray:
+        """Indices of the healthy training images that are used, of so many."""
+        wanted = self.training_count(normals) - self.contaminant_count(normals)
+        return np.sort(self.rng(4).permutation(normals)[:wanted])
 
     def contaminate(self, given: Labelled) -> Labelled:
-        """The training set: the normals of `given`, and as many anomalies as asked for."""
+        """The training set: the normals of `given`, some replaced by anomalies if asked for."""
         normals, anomalous = (np.flatnonzero(given.labels == k) for k in (NORMAL, ANOMALOUS))
-        normals = normals[self.chosen_normals(len(normals))]
+        kept = normals[self.chosen_normals(len(normals))]
         added = anomalous[self.contaminants(len(normals), len(anomalous))]
-        return given.select(np.concatenate([normals, added]))
+        return given.select(np.concatenate([kept, added]))
 
 
 class FileDataConfig(DataConfig):
@@ -127,6 +142,11 @@ class PatientSplitConfig(FileDataConfig):
     """Share of the patients whose images validate."""
     test_share: float = Field(0.3, gt=0.0, lt=1.0)
     """Share of the patients whose images are tested on."""
+
+    @property
+    def training_share(self) -> float:
+        """Share of the patients whose images are trained on."""
+        return 1.0 - self.validation_share - self.test_share
 
     @model_validator(mode="after")
     def _some_train(self) -> Self:

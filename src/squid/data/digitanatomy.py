@@ -88,10 +88,9 @@ class DigitAnatomy(DataConfig):
 
     def load(self, size: int, progress: Progress | None = None) -> Splits:
         digits = self.digits(size)
-        train = self._images(digits, "train", self.train, NORMAL)
-        train = train.select(self.chosen_normals(len(train)))
-        if self.contamination:
-            added = self.contaminant_count(len(train))
+        normals = self._images(digits, "train", self.train, NORMAL)
+        train = normals.select(self.chosen_normals(len(normals)))
+        if added := self.contaminant_count(len(normals)):
             train = join(train, self._images(digits, "train", added, ANOMALOUS))
         validation = self._both(digits, "validation", self.validation)
         test = self._both(digits, "test", self.test)

@@ -32,6 +32,8 @@ from squid.errors import DataError
 
 HEALTHY, OPACITY, OTHER = "Normal", "Lung Opacity", "No Lung Opacity / Not Normal"
 UNKNOWN_PATIENT = "-1"
+IMAGES = "stage_2_train_images"
+"""The folder of the images."""
 TESTED_WITHOUT_HEALTHY = 0.75
 """Share of the patients without a healthy image who are tested on; the others validate."""
 
@@ -73,21 +75,21 @@ class Rsna(PatientSplitConfig):
         )
 
     def _files(self, root: Path) -> tuple[FileSet, tuple[str, ...]]:
-        """The images that the settings ask for, and a warning if some had to be left out."""
-        paths = {path.stem: path for path in find_images(root / "stage_2_train_images").images}
+        """The images that the settings ask for, and warnings if some had to be left out."""
+        paths = {path.stem: path for path in find_images(root / IMAGES).images}
         classes = _read_classes(root)
         wanted = {HEALTHY, OPACITY, OTHER} if self.not_normal else {HEALTHY, OPACITY}
-        # The others have no file, or another class, view or age than is asked for.
+        # The others have another class, view or age than is asked for.
         rows = [
             row
             for row in _read_patients(root)
-            if row["patientId"] in paths
-            and classes.get(row["patientId"]) in wanted
+            if classes.get(row["patientId"]) in wanted
             and self.view in (row["view"], "both")
             and int(row["age"]) >= self.minimum_age
         ]
+        there = [row for row in rows if row["patientId"] in paths]
         # Without a patient an image could stand on both sides of the split.
-        kept = [row for row in rows if row["nih_patient"] != UNKNOWN_PATIENT]
+        kept = [row for row in there if row["nih_patient"] != UNKNOWN_PATIENT]
         if not kept:
             raise DataError(f"{root} holds no image for view = '{self.view}'; check the dataset.")
         ids = tuple(row["patientId"] for row in kept)
@@ -102,9 +104,13 @@ class Rsna(PatientSplitConfig):
             boxes=tuple(tuple(boxes.get(i, ())) for i in ids),
             columns={key: tuple(row[key] for row in kept) for key in ("view", "sex", "age")},
         )
-        unknown = len(rows) - len(kept)
-        warning = f"{unknown} images were left out: their patients are not known."
-        return files, (warning,) if unknown else ()
+        left_out = {
+            f"their files are not in {root / IMAGES}": len(rows) - len(there),
+            "their patients are not known": len(there) - len(kept),
+        }
+        return files, tuple(
+            f"{count} images were left out: {why}." for why, count in left_out.items() if count
+        )
 
     def _groups(self, files: FileSet) -> np.ndarray:
         """(n,) the split of each image, a function of its patient's number alone: a patient is in

@@ -7,7 +7,13 @@ from torch import device as TorchDevice  # here the name `torch` is our own modu
 
 from squid.config import Backend, Device, Precision
 from squid.errors import ConfigError, RunError
-from squid.inference.onnx import OnnxBackend, can_export, export_onnx, exportable
+from squid.inference.onnx import (
+    OnnxBackend,
+    can_export,
+    export_onnx,
+    exportable,
+    refuse_unexportable,
+)
 from squid.inference.torch import TorchBackend
 from squid.methods.base import Method
 from squid.run import Run
@@ -16,6 +22,11 @@ from squid.train.engine import pick_device
 
 class ScoringBackend(Protocol):
     """What the detector needs from a backend."""
+
+    @property
+    def name(self) -> str:
+        """`torch` or `onnx`."""
+        ...
 
     def prepare(self, images: int) -> None:
         """Get ready to score so many images, before threads begin to decode them."""
@@ -47,27 +58,30 @@ def open_backend(
         if run is None or precision == "bf16":
             remedy = "save the detector first" if run is None else "leave --precision out"
             raise ConfigError(f"Backend onnx needs a run folder and float32; {remedy}.")
+        refuse_unexportable(method)
         if run.onnx is None:
             with run.only_writer():
                 export_onnx(method, run.path_of_onnx, size=size, weights=run.digest)
                 run.keep_onnx()
-        return _of_these_weights(run)
+        return _of_these_weights(run, method, size)
     # ONNX Runtime gives torch's scores in float32 on a CPU only; any other setting means torch.
     plain = device.type == "cpu" and precision == "float32" and not compile
     wanted = run is not None and backend == "auto" and plain and can_export() and exportable(method)
     if wanted and run is not None and run.onnx is not None:
-        return _of_these_weights(run)
+        return _of_these_weights(run, method, size)
     return TorchBackend(method, size, device, precision=precision, compile=compile)
 
 
-def _of_these_weights(run: Run) -> OnnxBackend:
-    """The run's ONNX file, which must have been made from the weights beside it."""
+def _of_these_weights(run: Run, method: Method, size: int) -> OnnxBackend:
+    """The run's ONNX file, which must have been made from the weights beside it: it says so, and
+    scores as they do."""
     backend = OnnxBackend(run.path_of_onnx)
     if backend.weights != run.digest:
         raise RunError(
             f"{run.path_of_onnx} was not made from the weights of this run; remove it, and "
             "--backend onnx makes it anew."
         )
+    backend.check_scores(method, size)
     return backend
 
 

@@ -26,6 +26,17 @@ def score_in_batches(score: Callable[[Tensor], Tensor], pixels: Tensor, size: in
     return torch.cat(parts) if parts else torch.empty(0)
 
 
+def score_together(score: Callable[[Tensor], Tensor], pixels: Tensor, size: int) -> Tensor:
+    """(n, 1, h, w) -> (n,) for a method whose scores depend on the batch: batches of `size` in a
+    random order that only n decides, the same on every device. The last one is smaller: copies
+    would have a part in the scores."""
+    if not len(pixels):
+        return torch.empty(0)
+    order = torch.randperm(len(pixels), generator=torch.Generator().manual_seed(0))
+    scores = torch.cat([score(pixels[part]) for part in torch.split(order, size)])
+    return scores[order.argsort().to(scores.device)]
+
+
 def refuse_not_finite(scores: Tensor, sources: tuple[str, ...]) -> None:
     """An error that names the first image whose score is not a number."""
     strange = (~torch.isfinite(scores)).nonzero()

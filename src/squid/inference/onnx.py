@@ -1,6 +1,7 @@
 """Scoring by ONNX Runtime: a method as one file, images in, scores and reconstructions out.
 
-`export_onnx` writes the file and checks it against torch; `OnnxBackend` scores with it.
+`export_onnx` writes the file and checks it against torch; `OnnxBackend` scores with it. The file
+may come from someone else, so it is looked at before it is run.
 """
 
 import copy
@@ -28,6 +29,11 @@ WEIGHTS = "squid.weights"
 """Key of the file's metadata for the digest of the weights that it was made from."""
 TOLERANCE = 1e-3
 """Largest difference between ONNX Runtime and torch, as a share of the largest value."""
+SCORE_TOLERANCE = 1e-2
+"""The same of scores when a file is opened, perhaps by another processor than that of its export;
+also of scores that are all small, so that a constant is none of them."""
+FLOATS = ("tensor(float)", "tensor(double)")
+ANEW = "remove it, and --backend onnx makes it anew."
 
 
 class ExportError(SquidError):
@@ -37,6 +43,8 @@ class ExportError(SquidError):
 class OnnxBackend:
     """An exported method on the CPU, with as many threads as torch would use."""
 
+    name = "onnx"
+
     def __init__(self, path: Path | str) -> None:
         _require("onnxruntime")
         import onnxruntime
@@ -44,16 +52,39 @@ class OnnxBackend:
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.intra_op_num_threads = torch.get_num_threads()
-        options.log_severity_level = 3  # errors
+        options.log_severity_level = 4  # fatal: other errors are raised, too
+        self._path = path
         try:
+            if find_spec("onnx") is not None:
+                _refuse_nested(os.fspath(path))
             self._session = onnxruntime.InferenceSession(
                 os.fspath(path), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # on broken bytes ONNX Runtime raises many kinds
+            raise RunError(f"{path} cannot be opened by ONNX Runtime; {ANEW}") from error
+        self._check_ends()
+
+    def _check_ends(self) -> None:
+        """An error where images do not go in, or scores do not come out, as in an export."""
+        given, made = self._session.get_inputs(), self._session.get_outputs()
+        ends = [(one.name, len(one.shape)) for one in (*given, *made)]
+        export = [("images", 4), ("score", 1), ("reconstruction", 4)]
+        floats = all(one.type in FLOATS for one in (*given, *made))
+        if len(given) != 1 or ends not in (export[:2], export) or not floats:
+            raise RunError(f"{self._path} has other inputs or outputs than an export; {ANEW}")
+
+    def check_scores(self, method: Method, size: int) -> None:
+        """An error where it does not score as the method, which is in eval mode on the CPU."""
+        images = _random_images(size)[: BATCH_SIZE["cpu"]]
+        with torch.no_grad():
+            expected = method.score(method.prepare(images))
+        difference = float((self.run(images, "score")["score"] - expected).abs().max())
+        # Written so that a difference of NaN is refused as well.
+        if not difference <= SCORE_TOLERANCE * float(expected.abs().max()):
             raise RunError(
-                f"{path} cannot be opened by ONNX Runtime; remove it, and --backend onnx makes it "
-                "anew."
-            ) from error
+                f"{self._path} does not score as the weights of this run do (they differ by "
+                f"{difference:.2g}); {ANEW[:-1]}, or use --backend torch."
+            )
 
     @property
     def weights(self) -> str:
@@ -75,13 +106,46 @@ class OnnxBackend:
         """(b, 1, h, w) in [0, 1] -> the named outputs of the file, or all of them: `score` (b,) and
         `reconstruction` (b, 1, h, w) where the method has one."""
         names = list(outputs) or [output.name for output in self._session.get_outputs()]
-        values = self._session.run(names, {"images": images.float().cpu().numpy()})
+        try:
+            values = self._session.run(names, {"images": images.float().cpu().numpy()})
+        except Exception as error:  # of many kinds; their words hold the colours of a terminal
+            raise RunError(
+                f"{self._path} cannot be run by ONNX Runtime; {ANEW[:-1]}, or use --backend torch."
+            ) from error
+        shapes = {"score": images.shape[:1], "reconstruction": images.shape}
+        for name, value in zip(names, values, strict=True):
+            if value.shape != shapes[name]:
+                raise RunError(
+                    f"{self._path} gives values of shape {value.shape} for '{name}' of "
+                    f"{len(images)} images; {ANEW}"
+                )
         return {name: torch.from_numpy(value) for name, value in zip(names, values, strict=True)}
 
 
+def _refuse_nested(path: str) -> None:
+    """An error where a node holds a graph of its own (a loop, a branch): no export has one, and a
+    loop may have no end."""
+    import onnx
+
+    model = onnx.load(path, load_external_data=False)
+    parts = (model.graph, *model.functions)
+    if any(one.HasField("g") or one.graphs for p in parts for n in p.node for one in n.attribute):
+        raise ValueError("a graph within the graph")
+
+
 def exportable(method: Method) -> bool:
-    """Whether the method's score is one graph: not where it fits something to each image."""
-    return not method.fits_images
+    """Whether the method's score is one graph, the same for each image: not where it fits
+    something to each image, nor where images normalise each other."""
+    return not method.fits_images and method.scored_together is None
+
+
+def refuse_unexportable(method: Method) -> None:
+    """An error where no file can hold the method's score."""
+    if not exportable(method):
+        raise ExportError(
+            f"{type(method).__name__} fits something to each image or scores images by each "
+            "other, which ONNX cannot hold; use --backend torch."
+        )
 
 
 def can_export() -> bool:
@@ -101,11 +165,7 @@ def export_onnx(
     [0, 1] or random ones; a file that differs too much is not left behind. `weights` is the digest
     of the method's weights, which the file keeps."""
     _require(*NEEDED)
-    if not exportable(method):
-        raise ExportError(
-            f"{type(method).__name__} fits something to each image, which ONNX cannot hold; "
-            "use --backend torch."
-        )
+    refuse_unexportable(method)
     graph = _Graph(method, size)
     # Under another name until it is checked: `path` itself is always a file that can be used.
     with replacing(Path(path)) as partial:

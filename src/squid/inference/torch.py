@@ -11,7 +11,7 @@ from torch import Tensor
 
 from squid.config import Precision
 from squid.data.pixels import to_unit
-from squid.inference.batches import BATCH_SIZE, score_in_batches
+from squid.inference.batches import BATCH_SIZE, score_in_batches, score_together
 from squid.methods.base import Method
 
 T = TypeVar("T")
@@ -24,6 +24,8 @@ REPLAY_AFTER = 8
 
 class TorchBackend:
     """The method itself, in eval mode on its device."""
+
+    name = "torch"
 
     def __init__(
         self,
@@ -49,6 +51,8 @@ class TorchBackend:
 
     def score(self, pixels: Tensor) -> Tensor:
         """(b, 1, h, w) uint8 -> (b,), perhaps still on the device."""
+        if self._method.scored_together is not None:
+            return score_together(self._run_batch, pixels, self._method.scored_together)
         return score_in_batches(self._score_batch, pixels, self._batch_size)
 
     def _score_batch(self, pixels: Tensor) -> Tensor:
@@ -57,12 +61,16 @@ class TorchBackend:
             self._capture(pixels)
         if self._replay is not None:
             return self._replay(pixels)
+        return self._run_batch(pixels)
+
+    def _run_batch(self, pixels: Tensor) -> Tensor:
         return self._run(self._optimised, to_device(pixels, self._device))
 
     def _capture(self, example: Tensor) -> None:
         """Replay batches from now on. Hundreds of small launches would compete with the threads
         that decode files; a graph is a single launch."""
-        if self._replay is None and self._device.type != "cpu" and not self._method.fits_images:
+        usable = not self._method.fits_images and self._method.scored_together is None
+        if self._replay is None and self._device.type != "cpu" and usable:
             example = to_device(example, self._device)
             self._replay = Replay(partial(self._run, self._optimised), example)
 

@@ -148,7 +148,7 @@ class Method(nn.Module):
 
     `score`, `heatmap` and `reconstruct` are called in eval mode under no_grad (never
     inference_mode), change no state and treat each image on its own, so that the score of an image
-    does not depend on its batch.
+    does not depend on its batch; only with `scored_together` it does.
     """
 
     Config: ClassVar[type[MethodConfig]]
@@ -160,6 +160,9 @@ class Method(nn.Module):
     """Prefixes of state that scoring does not need (a teacher): left out of the model file."""
     fits_images: bool = False
     """Whether scoring fits something to each image by gradient descent: no ONNX graph can do so."""
+    scored_together: int | None = None
+    """How many images normalise each other where scores depend on the batch: they are scored in
+    batches of so many, in random order."""
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Loads a state. What is not in it keeps its value, and an empty buffer takes the shape

@@ -22,7 +22,10 @@ class Ensemble(Method):
     def __init__(self, members: Iterable[Method]) -> None:
         super().__init__()
         self.members = cast("Sequence[Method]", nn.ModuleList(members))
-        self.fits_images = self.members[0].fits_images
+        self.fits_images = any(member.fits_images for member in self.members)
+        # Members of one method agree; parts of a fusion are scored in the largest of their batches.
+        together = [member.scored_together for member in self.members]
+        self.scored_together = max(filter(None, together), default=None)
         # What a member needs in training only has the member's path before its name here.
         self.training_only = tuple(
             f"members.{i}.{prefix}"

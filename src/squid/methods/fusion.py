@@ -36,8 +36,8 @@ SMALL_RADIOGRAPHS: tuple[MethodConfig, ...] = (
 
 
 class FusionConfig(MethodConfig):
-    """Parts are whole `method` tables, each with preprocessing and members of its own. All see the
-    same images, so the size of the whole counts."""
+    """Parts are whole `method` tables, each with members of its own and with preprocessing, which
+    the whole has none of. All see the same images, so the size of the whole counts."""
 
     name: Literal["fusion"] = "fusion"
     parts: Annotated[
@@ -62,6 +62,16 @@ class FusionConfig(MethodConfig):
             return parts
         size = {"size": info.data["size"]}
         return tuple(type(part).model_validate({**part.model_dump(), **size}) for part in parts)
+
+    @model_validator(mode="after")
+    def _refuse_preprocess(self) -> Self:
+        # Each part sees the images as they are, and prepares them for itself.
+        if self.preprocess:
+            raise ValueError(
+                f'preprocess = ["{self.preprocess[0]}"] of the whole would do nothing; give it to '
+                "each of its parts."
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_members(self) -> Self:

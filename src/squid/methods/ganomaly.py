@@ -49,9 +49,10 @@ class GanomalyConfig(MethodConfig):
     optimizer: OptimizerConfig = OptimizerConfig(lr=2e-4, betas=(0.5, 0.999))
     """The optimiser of the generator and of the discriminator."""
     score_statistics: Literal["running", "image", "batch"] = "running"
-    """How scoring normalises: by the tracked statistics, by each image alone, or by the images that
-    are scored together. The last is the authors' choice and makes a score depend on the other
-    images: for comparisons only."""
+    """How scoring normalises: by the tracked statistics, by each image alone, or by random batches
+    of `batch_size` of the images that are scored together. The last is the authors' choice and
+    makes a score depend on the other images: for comparisons only. Reconstructions and heatmaps
+    then have the tracked statistics."""
 
 
 class Ganomaly(Method):
@@ -74,6 +75,8 @@ class Ganomaly(Method):
         self.second_encoder = DcganEncoder(config.size, config.width, config.code)
         self.discriminator = DcganEncoder(config.size, config.width, code=1)
         self.register_buffer("discriminator_loss", torch.tensor(float("inf")))
+        if config.score_statistics == "batch":
+            self.scored_together = config.batch_size
 
     # ---------------------------------------------------------------- training
 
@@ -149,7 +152,8 @@ class Ganomaly(Method):
         return at_least_float32(second_code - code).square().mean(1)
 
     def reconstruct(self, images: Tensor) -> Tensor:
-        statistics = self.config.score_statistics
+        # An image's reconstruction never depends on the other images.
+        statistics: Statistics = "image" if self.config.score_statistics == "image" else "running"
         # Without the second encoder, which only the score needs.
         code = self.encoder(to_signed(images), statistics)
         return to_unit(self.decoder(code, statistics))
