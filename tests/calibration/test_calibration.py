@@ -30,6 +30,11 @@ def test_standardised_scores_survive_extreme_and_constant_scores():
     assert values.tolist() == [0.0, 0.5, 1.0]
 
 
+def test_training_scores_that_hardly_differ_give_0_or_1_and_no_warning():
+    calibration = Calibration(mean=1.0, std=5e-324, count=9, heldout_scores=())
+    assert calibration.standardised([0.5, 1.0, 2.0]).tolist() == [0.0, 0.5, 1.0]
+
+
 @pytest.mark.parametrize(
     ("n", "rate", "flagged"), [(9, 0.1, 0), (19, 0.05, 0), (19, 0.1, 1), (99, 0.2, 19)]
 )
@@ -69,6 +74,21 @@ def test_an_image_is_flagged_where_its_p_value_is_at_most_the_rate():
     for rate in (0.05, 0.1, 0.123, 0.2, 0.5):
         flagged = calibration.flagged(new, rate)
         assert np.array_equal(flagged, calibration.p_value(new) <= rate + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("count", "score", "words"),
+    [
+        (25, 25.5, "fewer than 1 in 25"),  # above all: p = 1/26 is no estimate
+        (25, 24.0, "1 in 13"),  # as high as one of them
+        (100, 95.5, "1 in 20"),
+        (9, 5.5, "1 in 2.5"),
+        (100, -1.0, "1 in 1"),
+    ],
+)
+def test_p_values_in_words(count, score, words):
+    known = calibrate([0.0], np.arange(float(count)))
+    assert known.rarity([score]) == [words]
 
 
 def test_a_p_value_counts_held_out_scores_that_are_as_high():

@@ -52,6 +52,40 @@ def test_p_values_of_healthy_images_are_uniform():
     assert kstest(np.array(found) - rng.random(len(found)) / (n + 1), "uniform").pvalue > 0.01
 
 
+# Real scores, of which some are equal
+
+
+def test_real_p_values_of_healthy_images_are_uniform(zhanglab):
+    """D2: a random healthy image beside 99 others, as D1 splits them; 0.01 for all ten seeds."""
+    from scipy.stats import kstest
+
+    rng, n = np.random.default_rng(0), 99
+    for healthy, _ in zhanglab:
+        found = []
+        for _ in range(500):
+            new, *known = rng.permutation(healthy)[: n + 1]
+            found.append(float(calibrate([0.0], known).p_value(new)))
+        assert kstest(np.array(found) - rng.random(len(found)) / (n + 1), "uniform").pvalue > 0.001
+        assert np.mean(np.array(found) <= 0.1) <= 0.1 + 3 * math.sqrt(0.09 / len(found))
+
+
+@pytest.mark.parametrize(("share", "least"), [(0.1, 0.1), (0.2, 0.3)])
+def test_the_share_of_healthy_images_is_kept_on_real_scores(zhanglab, share, least):
+    """D3: 134 healthy images set the p-values of a worklist of the other 100 and 50 anomalous ones,
+    with each seed of the training 200 times."""
+    rng, shares, found = np.random.default_rng(0), [], []
+    for healthy, anomalous in zhanglab:
+        for _ in range(200):
+            order = rng.permutation(healthy)
+            scores = np.concatenate([order[134:], rng.choice(anomalous, 50, replace=False)])
+            threshold = calibrate([0.0], order[:134]).false_discovery_threshold(scores, share)
+            flagged = scores >= threshold
+            shares.append(flagged[:100].sum() / max(1, flagged.sum()))
+            found.append(flagged[100:].mean())
+    assert np.mean(shares) <= share + np.std(shares) / math.sqrt(len(shares))
+    assert np.mean(found) > least
+
+
 def test_where_it_cannot_work():
     assert ties_needed(100, 200, 0.2) == 10
     assert ties_needed(1000, 20, 0.1) == 1

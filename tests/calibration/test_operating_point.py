@@ -54,7 +54,22 @@ def test_too_few_images_are_said():
     )
     point = calibrate([0.0], np.arange(60.0)).operating_point(0.05, 0.95)
     assert (point.kind, point.note) == ("with confidence", "")
-    assert point.promise == "5 % of healthy images with 95 % confidence"
+    assert point.target == "5 % of healthy images with 95 % confidence"
+
+
+@pytest.mark.parametrize(
+    ("confidence", "count", "least"), [(0.95, 25, 29), (0.95, 28, 29), (None, 8, 9)]
+)
+def test_a_target_that_is_missed_is_never_stated_as_kept(confidence, count, least):
+    """The meaning stands in pages and reports, where nobody sees the note."""
+    few = calibrate([0.0], np.arange(float(count))).operating_point(0.1, confidence)
+    assert few.meaning.startswith(
+        f"highest of {count} held-out scores, too few to flag 10 % of healthy images "
+    )
+    assert f"(it takes {least}); the true rate lies between" in few.meaning
+    enough = calibrate([0.0], np.arange(float(least))).operating_point(0.1, confidence)
+    assert enough.meaning.startswith("flags 10 % of healthy images ")
+    assert f"; with {least} held-out images the true rate lies between" in enough.meaning
 
 
 def test_the_rank_with_confidence_is_that_of_brute_force():

@@ -34,6 +34,7 @@ PREDICTION = Prediction(
     standardised=0.9,
     flagged=True,
     steps=("window of the file", "inverted, since low values are bright"),
+    rarity="1 in 20",
 )
 
 FILES = ("RG1_UNCR.dcm", "RG3_UNCR.dcm", "vlut_04.dcm", "mlut_18.dcm", "CT_small.dcm")

@@ -5,6 +5,8 @@ import hashlib
 import json
 from pathlib import Path
 
+import numpy as np
+import PIL.Image
 from pydicom import dcmread
 
 
@@ -42,11 +44,69 @@ def test_a_report_says_what_was_printed(squid, tiny_run, study, tmp_path, tool):
     assert "Step of reading: inverted, since zero is white" in shown
 
 
-def test_an_image_that_is_not_dicom_is_refused_before_scoring(refused, tiny_run, study, tmp_path):
-    (study / "note.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    said = refused("score", tiny_run, study, "--dicom-out", tmp_path / "results")
-    assert "note.png is not a DICOM file, so it cannot have DICOM results" in said
+def test_a_heatmap_that_was_measured_to_show_nothing_is_in_no_object(squid, run, study, tmp_path):
+    """The picture is gray but for its banner, and has its text; the state has no contour."""
+    source = study / "IM0000"
+
+    def made(out):
+        code, _, said = squid("score", run, source, "--dicom-out", out, "--gsps")
+        assert code == 0
+        return {one.Modality: one for one in map(dcmread, out.iterdir())}, said
+
+    before, said = made(tmp_path / "before")
+    assert "heatmap is not shown" not in said
+    assert squid("evaluate", run, "--device", "cpu")[0] == 0
+    record = json.loads((run / "metrics.json").read_text())
+    digits = record["by_selection"]["final"]["digits"][0]
+    digits["localisation"] = dict.fromkeys(digits["localisation"], 0.468)
+    (run / "metrics.json").write_text(json.dumps(record))
+    after, said = made(tmp_path / "after")
+    assert "heatmap is not shown: localisation AUC 46.8, guessing gives 50.0" in said
+    coloured = [np.ptp(one["OT"].pixel_array[100:-140], axis=2).any() for one in (before, after)]
+    assert coloured == [True, False]
+    assert after["OT"].pixel_array[-140:].any()  # the caption
+    (annotation,) = after["PR"].GraphicAnnotationSequence
+    assert "GraphicObjectSequence" in before["PR"].GraphicAnnotationSequence[0]
+    assert "GraphicObjectSequence" not in annotation
+    assert "healthy images" in annotation.TextObjectSequence[0].UnformattedTextValue
+    # Not the same object: an archive must keep both.
+    assert before["OT"].SOPInstanceUID != after["OT"].SOPInstanceUID
+
+
+def test_an_image_that_is_not_dicom_is_named_and_the_rest_has_results(
+    squid, tiny_run, study, tmp_path
+):
+    noise = np.random.default_rng(0).integers(0, 256, (60, 50), dtype=np.uint8)
+    PIL.Image.fromarray(noise).save(study / "photo.png")
+    out = tmp_path / "results"
+    code, _, said = squid("score", tiny_run, study, "--dicom-out", out)
+    assert code == 3
+    assert "photo.png: It is not a DICOM file" in said
+    assert "3 found = 3 scored" in said
+    assert len(list(out.iterdir())) == 4
+
+
+def test_images_of_which_none_is_dicom_are_refused_before_scoring(
+    refused, tiny_run, images, tmp_path
+):
+    said = refused("score", tiny_run, images, "--dicom-out", tmp_path / "results")
+    assert "None of the 3 images is a DICOM file" in said
     assert not (tmp_path / "results").exists()
+
+
+def test_two_rates_of_one_threshold_give_two_results(squid, run, study, tmp_path):
+    """With 12 held-out images the highest score is the threshold of both."""
+    found = {}
+    for rate in ("0.05", "0.06"):
+        out = tmp_path / rate
+        assert squid("score", run, study, "--dicom-out", out, "--rate", rate)[0] == 0
+        made = [dcmread(path) for path in out.iterdir()]
+        found[rate] = {one.SOPInstanceUID for one in made}
+        said = [element.value for one in made for element in one.iterall() if element.VR == "UT"]
+        points = [text for text in said if text.startswith("Operating point: ")]
+        assert len(points) == 2
+        assert all("highest of 12 held-out scores, too few" in text for text in points)
+    assert not found["0.05"] & found["0.06"]
 
 
 def test_an_image_without_a_study_is_named_and_the_rest_has_results(

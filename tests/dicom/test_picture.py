@@ -91,18 +91,10 @@ def test_bright_stays_bright():
     assert part[:, -part.shape[1] // 3 :].mean() < 5
 
 
-@pytest.mark.parametrize(
-    ("p_value", "words"),
-    [
-        (1 / 101, "1 in 101 healthy images scores this high"),
-        (5 / 101, "1 in 20 healthy images scores this high"),
-        (0.4, "1 in 2.5 healthy images scores this high"),
-        (1.0, "1 in 1 healthy images scores this high"),
-        (None, "Not calibrated: no p-value"),
-    ],
-)
-def test_a_p_value_is_written_as_a_share_of_healthy_images(p_value, words):
-    assert rarity(p_value) == words
+def test_a_p_value_is_written_as_a_share_of_healthy_images():
+    raw = replace(PREDICTION, p_value=None, rarity="")
+    assert rarity(PREDICTION) == "1 in 20 healthy images scores this high"
+    assert rarity(raw) == "Not calibrated: no p-value"
 
 
 def test_the_answer_in_words():

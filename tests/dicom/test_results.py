@@ -100,6 +100,10 @@ def test_identifiers_never_change():
         {"calibration_digest": "ef" * 32},
         {"threshold": 2.8},
         {"name": "padim"},
+        {"rate": 0.05},  # with few images several rates have one threshold
+        {"meaning": "flags 10 % of healthy images with 95 % confidence"},
+        {"calibration": "here: 100 healthy images of here"},
+        {"version": "0.2.0"},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -286,6 +290,16 @@ def test_the_report_says_score_p_value_operating_point_and_answer(make, header):
     assert said["REACHES"] == ("373066001", "SCT", "Yes")
     below = make(header, replace(PREDICTION, score=1.0, flagged=False))["SR"]
     assert content_of(below)["REACHES"] == ("373067005", "SCT", "No")
+
+
+def test_the_smallest_p_value_is_not_reported_as_an_estimate(make, header):
+    rarest = replace(PREDICTION, p_value=1 / 26, rarity="fewer than 1 in 25")
+    made = make(header, rarest)
+    sentence = "fewer than 1 in 25 healthy images scores this high"
+    said = [item.TextValue for item in walk(made["SR"]) if "TextValue" in item]
+    assert f"P-value in words: {sentence}" in said
+    text = made["PR"].GraphicAnnotationSequence[0].TextObjectSequence[0].UnformattedTextValue
+    assert sentence in text
 
 
 def content_of(report: Dataset) -> dict[str, object]:

@@ -13,6 +13,7 @@ from squid.data.image_set import Box, ImageSet, Splits
 from squid.detector import Detector
 from squid.evaluation.localisation import (
     PRIORS,
+    Localisation,
     beats_priors,
     box_masks,
     dice_overlap,
@@ -111,6 +112,22 @@ def test_a_detector_is_measured_beside_both_priors(tiny_run: Path) -> None:
     assert found["residual"].auroc.value > 0.8, "an untrained network cannot repeat bright squares"
     assert not beats_priors(found, "centre")
     assert beats_priors(found | {"mean box": found["centre"]}, "residual")
+
+
+def test_a_heatmap_beats_the_priors_where_its_interval_does() -> None:
+    """75 hits of 100 are more than 70, but not surely; 90 are."""
+    inside = box_masks([[box(0, 0, 0.5, 1.0)]] * 100, SIDE)
+
+    def hits(count: int) -> Localisation:
+        maps = np.zeros((100, SIDE, SIDE), np.float32)
+        maps[:count, 0, 0] = 1
+        maps[count:, 0, SIDE - 1] = 1
+        return localisation(maps, inside, level=0.5, resamples=200)
+
+    found = {"lucky": hits(75), "sure": hits(90), "centre": hits(70), "mean box": hits(60)}
+    assert not beats_priors(found, "lucky")
+    assert beats_priors(found, "sure")
+    assert beats_priors(found | {"centre": hits(60)}, "lucky")
 
 
 def test_without_boxes_nothing_is_measured(tiny_run: Path) -> None:

@@ -17,6 +17,7 @@ import PIL.Image
 import pytest
 
 from squid import durable
+from squid.data import decode
 from squid.detector import Detector
 from squid.durable import locked
 from squid.errors import BusyError, ConfigError, RunError
@@ -71,7 +72,8 @@ def results(out: Path) -> dict[str, dict]:
 def places(inbox: Path) -> Counter:
     """How often each input is anywhere in the folder."""
     files = (path for path in inbox.rglob("*") if path.is_file() and path.name != "lock")
-    return Counter(path.name for path in files if not path.name.endswith((".reason.txt", ".part")))
+    inputs = (path for path in files if path.parent != inbox / ".squid/attempts")
+    return Counter(path.name for path in inputs if not path.name.endswith((".reason.txt", ".part")))
 
 
 def test_a_result_says_what_it_is_of(watched, folders, detector):
@@ -103,6 +105,17 @@ def test_what_cannot_be_read_fails_and_what_has_no_score_is_done(watched, folder
     assert list(results(out)) == ["flat.png.json"]
     assert results(out)["flat.png.json"]["status"] == "not applicable"
     assert (inbox / "done/flat.png").is_file()
+
+
+@pytest.mark.filterwarnings("ignore::squid.data.levels.RangeWarning")
+def test_a_result_holds_the_warnings_of_its_image(watched, folders):
+    inbox, out = folders
+    for seed in range(2):
+        pixels = np.random.default_rng(seed).integers(0, 4096, (24, 24)).astype(np.uint16)
+        PIL.Image.fromarray(pixels).save(inbox / f"{seed}.png")
+    watched()[0].run(Event(), once=True)
+    found = [one["warnings"] for one in results(out).values()]
+    assert [text.split(" ")[0] for (text,) in found] == ["uses", "uses"]
 
 
 def test_a_name_that_comes_again_has_a_result_of_its_own(watched, folders):
@@ -222,12 +235,12 @@ def test_dicom_files_have_dicom_results(watched, folders, tmp_path):
     dataset.Modality = "CR"
     dataset.save_as(inbox / "a.dcm")
     image(inbox / "b.png", 0)
-    watched(dicom=True)[0].run(Event(), once=True)
+    watched(dicom=True, gsps=True)[0].run(Event(), once=True)
     assert results(out)["a.dcm.json"]["dicom"] == "written"
     assert "not a DICOM file" in results(out)["b.png.json"]["dicom"]
     kinds = {pydicom.dcmread(path).Modality for path in (out / "dicom").iterdir()}
-    assert "SR" in kinds
-    assert len(list((out / "dicom").iterdir())) == 2
+    assert kinds >= {"SR", "PR"}
+    assert len(list((out / "dicom").iterdir())) == 3
 
 
 @pytest.fixture
@@ -254,7 +267,7 @@ def study(folders) -> Path:
 
 def test_objects_that_are_no_radiographs_are_left_out_and_done(study, watched, folders):
     inbox, out = folders
-    (inbox / "study/broken").write_bytes(b"no image")
+    (inbox / "study/broken.dcm").write_bytes(b"no image")
     watch, outcomes = watched()
     watch.run(Event(), once=True)
     found = {
@@ -270,10 +283,8 @@ def test_objects_that_are_no_radiographs_are_left_out_and_done(study, watched, f
         digest = hashlib.sha256((inbox / "done/study" / name).read_bytes()).hexdigest()
         assert results(out)[f"study/{name}.json"]["sha256"] == digest
     assert results(out)["study/IM2.json"]["score"] is None
-    assert [path.name for path in (inbox / "failed/study").iterdir() if path.suffix == ""] == [
-        "broken"
-    ]
-    assert {one.name for one in outcomes if one.failed} == {"study/broken"}
+    assert [path.name for path in (inbox / "failed/study").glob("*.dcm")] == ["broken.dcm"]
+    assert {one.name for one in outcomes if one.failed} == {"study/broken.dcm"}
 
 
 def test_what_is_left_out_is_no_failure_of_the_command(study, squid, tiny_run, folders):
@@ -284,11 +295,114 @@ def test_what_is_left_out_is_no_failure_of_the_command(study, squid, tiny_run, f
     assert "failed" not in printed
 
 
+def test_files_that_are_no_images_are_left_out_as_in_a_folder_that_is_scored(
+    squid, tiny_run, folders
+):
+    inbox, out = folders
+    image(inbox / "a.png", 0)
+    for name, content in {"AUTORUN.INF": "[autorun]", "README.TXT": "Read me", "empty": ""}.items():
+        (inbox / name).write_text(content)
+    code, printed, _ = squid("score", tiny_run, inbox, "--device", "cpu", "--format", "json")
+    left_out = {Path(one["image"]).name: one["reason"] for one in json.loads(printed)["left_out"]}
+    assert (code, len(left_out)) == (0, 3)
+    words = ("watch", tiny_run, inbox, "--out", out, "--once", "--settle", "0", "--device", "cpu")
+    code, _, _ = squid(*words)
+    found = results(out)
+    assert (code, found["a.png.json"]["status"]) == (0, "scored")
+    assert {
+        name.removesuffix(".json"): one["reason"]
+        for name, one in found.items()
+        if one["status"] == "left out"
+    } == left_out
+    assert (inbox / "done/README.TXT").read_text() == "Read me"
+
+
+# Files that end the program
+
+
+def test_a_file_that_ends_the_program_is_tried_twice(watched, folders, monkeypatch):
+    inbox, out = folders
+    for number in range(4):
+        image(inbox / f"{number}.png", number)
+    read = decode.read_resized
+
+    def killed(path, *rest, **options):
+        if path.name == "2.png":
+            raise Killed
+        return read(path, *rest, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(decode, "read_resized", killed)
+        for _ in range(2):
+            with pytest.raises(Killed):
+                watched()[0].run(Event(), once=True)
+        watch, outcomes = watched()
+        watch.run(Event(), once=True)
+        assert "2.png" in {one.name for one in outcomes if one.failed}
+    assert "ended the program twice" in (inbox / "failed/2.png.reason.txt").read_text()
+    assert set(results(out)) == {"0.png.json", "1.png.json", "3.png.json"}
+    assert sum(places(inbox).values()) == 4
+    # It may be moved back, and then has two attempts again.
+    (inbox / "failed/2.png").rename(inbox / "2.png")
+    watched()[0].run(Event(), once=True)
+    assert "2.png.json" in results(out)
+    assert list((inbox / ".squid/attempts").iterdir()) == []
+
+
+def test_a_full_disk_is_no_attempt(watched, folders, monkeypatch):
+    inbox, out = folders
+    image(inbox / "a.png", 0)
+
+    def full(path, text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(watch_module, "write_text", full)
+        for _ in range(3):
+            with pytest.raises(RunError, match="no space left"):
+                watched()[0].run(Event(), once=True)
+    watched()[0].run(Event(), once=True)
+    assert list(results(out)) == ["a.png.json"]
+
+
+CRASHING = """
+import signal
+from squid import cli
+from squid.data import decode
+
+read = decode.read_resized
+
+def crash(path, *rest, **options):
+    if path.name == "crash.png":
+        signal.raise_signal(signal.SIGSEGV)  # in a thread that decodes
+    return read(path, *rest, **options)
+
+decode.read_resized = crash
+cli.main()
+"""
+
+
+def test_a_crash_of_a_decoder_does_not_stop_the_watch_for_ever(tiny_run, folders):
+    inbox, out = folders
+    for number in range(3):
+        image(inbox / f"{number}.png", number)
+    image(inbox / "crash.png", 9)
+    codes = []
+    for _ in range(3):
+        process = started(tiny_run, folders, "--settle", "0s", "--once", program=("-c", CRASHING))
+        process.communicate(timeout=120)
+        codes.append(process.returncode)
+    assert codes == [-signal.SIGSEGV, -signal.SIGSEGV, 3]
+    assert set(results(out)) == {f"{number}.png.json" for number in range(3)}
+    assert "ended the program twice" in (inbox / "failed/crash.png.reason.txt").read_text()
+    assert sum(places(inbox).values()) == 4
+
+
 # The command
 
 
-def started(run: Path, folders: tuple[Path, Path], *words: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "squid", "watch", run, folders[0], "--out", folders[1]]
+def started(run: Path, folders: tuple[Path, Path], *words: str, program=("-m", "squid")):
+    command = [sys.executable, *program, "watch", run, folders[0], "--out", folders[1]]
     return subprocess.Popen(
         [*map(str, command), "--device", "cpu", *words],
         stdout=subprocess.PIPE,
@@ -348,6 +462,18 @@ def test_the_command_once_says_what_failed(squid, tiny_run, folders):
     assert code == 3
     assert "failed  b.png: b.png is not a readable image" in printed
     assert "score" in printed
+
+
+def test_a_threshold_of_ones_own_and_what_does_not_go_together(squid, tiny_run, folders):
+    inbox, out = folders
+    image(inbox / "a.png", 0)
+    words = ("watch", tiny_run, inbox, "--out", out, "--once", "--settle", "0", "--device", "cpu")
+    for wrong in (("--rate", "0.1", "--threshold", "1"), ("--gsps",)):
+        assert squid(*words, *wrong)[0] == 2
+    assert squid(*words, "--threshold", "1e9")[0] == 0
+    found = results(out)["a.png.json"]
+    assert (found["threshold"], found["rate"], found["flagged"]) == (1e9, None, False)
+    assert found["meaning"] == "chosen by hand"
 
 
 @pytest.mark.parametrize("seconds", ["soon", "-1", "nan", "9999s"])

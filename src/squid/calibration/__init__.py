@@ -15,7 +15,6 @@ from squid.calibration.calibration import (
     Calibration,
     CalibrationNote,
     calibrate,
-    one_in,
 )
 from squid.calibration.drift import Drift
 from squid.calibration.operating_point import OperatingPoint, percent
@@ -29,6 +28,5 @@ __all__ = [
     "Drift",
     "OperatingPoint",
     "calibrate",
-    "one_in",
     "percent",
 ]

@@ -78,7 +78,9 @@ class Calibration(Config):
 
         It is a scale from 0 to 1 with the average normal at 0.5, not a chance of disease.
         """
-        distance = (np.asarray(scores, dtype=np.float64) - self.mean) / (self.std or 1.0)
+        # An infinite distance, of training scores that hardly differ, gives 0 or 1 as it should.
+        with np.errstate(over="ignore"):
+            distance = (np.asarray(scores, dtype=np.float64) - self.mean) / (self.std or 1.0)
         # The logarithm of the sigmoid first: exp(-distance) itself overflows for low scores.
         return np.asarray(np.exp(-np.logaddexp(0.0, -distance)))
 
@@ -92,6 +94,19 @@ class Calibration(Config):
         values = np.asarray(scores, dtype=np.float64)
         higher = self.heldout - np.searchsorted(self.heldout_scores, values, side="left")
         return np.asarray((1 + higher) / (self.heldout + 1))
+
+    def rarity(self, scores: ArrayLike) -> list[str]:
+        """(n,) p-values in words: 1 in 20 healthy images scores so high.
+
+        Where none of those held out does, the smallest p-value is no estimate of their share: it is
+        smaller than so many images can show.
+        """
+        values = np.asarray(scores, dtype=np.float64)
+        rarest = f"fewer than 1 in {self.heldout}"
+        return [
+            rarest if value > self.heldout_scores[-1] else _one_in(float(p))
+            for value, p in zip(values, self.p_value(values), strict=True)
+        ]
 
     def operating_point(
         self, rate: float | None = None, confidence: float | None = None
@@ -193,7 +208,6 @@ def _finite(scores: ArrayLike, name: str) -> Array:
     return values
 
 
-def one_in(p_value: float) -> str:
-    """A p-value in words: 1 in 101 healthy images scores so high."""
+def _one_in(p_value: float) -> str:
     count = 1 / p_value
     return f"1 in {count:.0f}" if count >= 10 else f"1 in {count:.1f}".removesuffix(".0")

@@ -47,12 +47,24 @@ class OperatingPoint:
         return self.heldout >= self.needed
 
     @property
-    def promise(self) -> str:
-        """What the threshold keeps, in words."""
-        kept = f"{percent(self.rate)} of healthy images "
+    def target(self) -> str:
+        """What was asked for, in words."""
+        asked = f"{percent(self.rate)} of healthy images "
         if self.confidence is None:
-            return kept + "on average"
-        return f"{kept}with {percent(self.confidence)} confidence"
+            return asked + "on average"
+        return f"{asked}with {percent(self.confidence)} confidence"
+
+    @property
+    def meaning(self) -> str:
+        """What the threshold is, in words that hold for any number of held-out images."""
+        if self.enough:
+            kept = f"flags {self.target}; with {self.heldout} held-out images"
+        else:
+            kept = (
+                f"highest of {self.heldout} held-out scores, too few to flag {self.target} (it "
+                f"takes {self.needed});"
+            )
+        return f"{kept} the true rate lies {self.range}"
 
     @property
     def range(self) -> str:
@@ -66,7 +78,7 @@ class OperatingPoint:
             return ""
         return (
             f"{self.heldout} held-out healthy images cannot support a threshold that flags "
-            f"{self.promise}: it takes {self.needed}. It is their highest score; the true rate "
+            f"{self.target}: it takes {self.needed}. It is their highest score; the true rate "
             f"lies {self.range}."
         )
 

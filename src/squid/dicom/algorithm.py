@@ -1,7 +1,7 @@
 """What made a result, as every result object names it."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,14 @@ class Algorithm:
     """Its target false-positive rate; None where the threshold was set in another way."""
     meaning: str = ""
     """What the threshold keeps, in words; '' where there is none."""
+    heatmap: str = ""
+    """The kind of heatmap that is shown; '' where none is."""
 
     @property
     def identity(self) -> str:
-        """Two results of an image are the same result where this is the same. Another calibration
-        or threshold gives other answers, which an archive must not take for copies."""
-        parts = (self.name, self.model, self.calibration_digest, repr(self.threshold))
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        """Two results of an image are the same result where this is the same: all that results say
+        or show of the algorithm. An archive must not take one that differs for a copy."""
+        return hashlib.sha256(repr(astuple(self)).encode()).hexdigest()
 
     @property
     def parameters(self) -> tuple[str, ...]:

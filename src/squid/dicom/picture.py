@@ -49,7 +49,7 @@ def picture(
         _add_colour_bar(canvas, draw, BANNER_HEIGHT, lower)
     # The caption, one line under the other.
     lines = (
-        (rarity(prediction.p_value), WHITE, font(28, True), 26),
+        (rarity(prediction), WHITE, font(28, True), 26),
         (answer(prediction, algorithm.rate), WHITE, font(17), 63),
         (_maker_line(algorithm, heatmap is not None), FAINT, font(14), 92),
     )

@@ -78,7 +78,7 @@ def _annotation(
     text.BoundingBoxAnnotationUnits = "DISPLAY"
     text.BoundingBoxTopLeftHandCorner, text.BoundingBoxBottomRightHandCorner = map(list, TEXT_BOX)
     text.BoundingBoxTextHorizontalJustification = "LEFT"
-    text.UnformattedTextValue = f"{BANNER}\r\n{rarity(prediction.p_value)}"
+    text.UnformattedTextValue = f"{BANNER}\r\n{rarity(prediction)}"
     annotation.TextObjectSequence = [text]
     contour = None if heatmap is None else hottest_region(heatmap, source.size)
     if contour is not None:

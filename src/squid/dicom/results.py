@@ -30,8 +30,8 @@ def results(
     """Objects of the source's study, ready to be saved and sent.
 
     `image` (rows, columns) is the source in [0, 1] as it is shown to a reader; `heatmap` (h, w) is
-    laid over it, and None for a method that makes none. An image for which no score means anything
-    has no results.
+    laid over it, and None where there is none that shows anything. An image for which no score
+    means anything has no results.
     """
     if prediction.score is None:
         return []

@@ -23,6 +23,7 @@ from squid.dicom import codes
 from squid.dicom.algorithm import Algorithm
 from squid.dicom.instance import DESCRIPTION, REPORT, new_instance, uid_of
 from squid.dicom.source import Source
+from squid.dicom.wording import rarity
 
 
 def report(source: Source, prediction: Prediction, algorithm: Algorithm, made: datetime) -> Dataset:
@@ -75,6 +76,8 @@ def _group(
         [] if prediction.flagged is None else [(codes.REACHES, codes.answer(prediction.flagged))]
     )
     steps = [f"Step of reading: {step}" for step in prediction.steps]
+    # The smallest p-value is no estimate, which its number does not say.
+    in_words = [] if prediction.p_value is None else [f"P-value in words: {rarity(prediction)}"]
     return MeasurementsAndQualitativeEvaluations(
         tracking_identifier=TrackingIdentifier(
             uid_of(source.uid, algorithm.identity, "whole image"), "Whole image"
@@ -82,7 +85,7 @@ def _group(
         algorithm_id=AlgorithmIdentification(
             algorithm.name,
             algorithm.version,
-            parameters=[*algorithm.parameters, *steps],
+            parameters=[*algorithm.parameters, *in_words, *steps],
             manufacturer=MANUFACTURER,
         ),
         measurements=[

@@ -1,16 +1,15 @@
-"""The sentences that people read in a result; they speak of scores, not of disease."""
+"""The sentences that people read in a result; they are about scores, not disease."""
 
-from squid.calibration import one_in
 from squid.detector import Prediction
 
 BANNER = "RESEARCH USE ONLY - NOT FOR DIAGNOSIS"
 
 
-def rarity(p_value: float | None) -> str:
-    """A p-value as a share of healthy images."""
-    if p_value is None:
+def rarity(prediction: Prediction) -> str:
+    """The p-value as a share of healthy images."""
+    if prediction.p_value is None:
         return "Not calibrated: no p-value"
-    return f"{one_in(p_value)} healthy images scores this high"
+    return f"{prediction.rarity} healthy images scores this high"
 
 
 def answer(prediction: Prediction, rate: float | None) -> str:

@@ -130,9 +130,10 @@ def dice_overlap(high: Mask, inside: Mask) -> NDArray[np.float64]:
 
 
 def beats_priors(found: Mapping[str, Localisation], kind: str) -> bool:
-    """Whether a kind of heatmap finds more boxes than either prior."""
+    """Whether a kind of heatmap surely hits more boxes than either prior: the lower end of its
+    interval lies above what each of them hits on the same images."""
     priors = [found[name].pointing.value for name in PRIORS if name in found]
-    return found[kind].pointing.value > max(priors)
+    return found[kind].pointing.low > max(priors)
 
 
 def _boxed(images: ImageSet) -> ImageSet:

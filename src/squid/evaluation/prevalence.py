@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from squid.calibration import percent
+from squid.calibration.groups import clopper_pearson
 from squid.errors import ConfigError
 from squid.evaluation.metrics import Metrics
 
@@ -15,8 +16,11 @@ class PredictiveValue:
     value: float | None
     low: float | None
     high: float | None
-    """From the ends of the intervals of sensitivity and specificity, so wider than 95 %. None, as
-    the value, where no test image is flagged."""
+    """From the ends of the exact 95 % intervals of sensitivity and specificity, so wider than 95 %.
+    None, as the value, where no test image is flagged."""
+    normal: int
+    anomalous: int
+    """The test images behind it."""
 
     @property
     def sentence(self) -> str:
@@ -27,7 +31,8 @@ class PredictiveValue:
             )
         return (
             f"Where {percent(self.prevalence)} of the images are anomalous, {percent(self.value)} "
-            f"of the flagged ones are ({percent(self.low)} to {percent(self.high)})."
+            f"of the flagged ones are ({percent(self.low)} to {percent(self.high)}, from "
+            f"{self.normal} normal and {self.anomalous} anomalous test images)."
         )
 
 
@@ -39,18 +44,24 @@ def check_prevalence(prevalence: float) -> None:
 def predictive_value(metrics: Metrics, prevalence: float) -> PredictiveValue:
     """From sensitivity and false-positive rate, which do not depend on the prevalence."""
     check_prevalence(prevalence)
-    found, kept = metrics.sensitivity, metrics.specificity
-    if not found.value and kept.value == 1:
-        return PredictiveValue(prevalence, None, None, None)
+    normal, anomalous = metrics.normal, metrics.anomalous
+    found = round(metrics.sensitivity.value * anomalous)
+    wrong = normal - round(metrics.specificity.value * normal)
+    if not found and not wrong:
+        return PredictiveValue(prevalence, None, None, None, normal, anomalous)
+    # Exact, from the counts: resampled shares of 0 and 100 % have intervals without a width.
+    least_found, most_found = clopper_pearson(found, anomalous)
+    least_wrong, most_wrong = clopper_pearson(wrong, normal)
     return PredictiveValue(
         prevalence,
-        _share(found.value, 1 - kept.value, prevalence),
-        _share(found.low, 1 - kept.low, prevalence),
-        _share(found.high, 1 - kept.high, prevalence),
+        _share(found / anomalous, wrong / normal, prevalence),
+        _share(least_found, most_wrong, prevalence),
+        _share(most_found, least_wrong, prevalence),
+        normal,
+        anomalous,
     )
 
 
 def _share(sensitivity: float, false_positives: float, prevalence: float) -> float:
-    """0, the least there is, where an end of the intervals flags nothing."""
     found, wrong = sensitivity * prevalence, false_positives * (1 - prevalence)
-    return found / (found + wrong) if found + wrong else 0.0
+    return found / (found + wrong)

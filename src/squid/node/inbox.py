@@ -2,6 +2,7 @@
 
     IN/                    files to come, also in folders; hidden ones are left alone
     IN/.squid/work/        files that were taken and are not finished
+    IN/.squid/attempts/    how often those were begun (`attempts.py`)
     IN/done/, IN/failed/   finished files; beside a failed one a text with the reason
 
 A file moves by renaming only, so at any moment, also after a kill, it is in exactly one of these.
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from squid.durable import move, write_text
 from squid.errors import DataError
+from squid.node.attempts import Attempts
 
 OWN, DONE, FAILED = ".squid", "done", "failed"
 CHUNK = 2**20
@@ -62,6 +64,7 @@ class Inbox:
         for name in (OWN, DONE, FAILED):
             _make(self.folder, Path(name))
         self.lock = self.folder / OWN / "lock"
+        self.attempts = Attempts(_make(self.folder, Path(OWN) / "attempts"))
         self._work = _make(self.folder, Path(OWN) / "work")
 
     @property
@@ -98,7 +101,10 @@ class Inbox:
 
     def left_over(self) -> list[Taken]:
         """Files that were taken and not finished when the last program ended."""
-        return [Taken(path.relative_to(self._work), path) for path in _walk(self._work)]
+        taken = [Taken(path.relative_to(self._work), path) for path in _walk(self._work)]
+        # A file of the same name that comes later begins anew.
+        self.attempts.keep({one.name for one in taken})
+        return taken
 
     def finish(self, one: Taken, digest: str) -> None:
         """Move a file to `done`."""

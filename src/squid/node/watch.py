@@ -2,7 +2,8 @@
 
 A result is on the disk before its input moves to `done`. What was being scored when the program was
 killed is scored again by the next one, into the same file: its name and its content depend on the
-input and the detector only.
+input and the detector only. It is scored alone then, and given up after two attempts: a file that
+crashes a decoder costs no other file its result.
 """
 
 import errno
@@ -14,9 +15,11 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from squid.data.walk import why_no_image
 from squid.detector import Detector, Prediction
 from squid.durable import locked, write_text
 from squid.errors import ConfigError, RunError
+from squid.node.attempts import MOST
 from squid.node.inbox import Inbox, Taken, nested, shortened
 from squid.outputs.files import finite, record
 from squid.outputs.journal import open_journal
@@ -28,6 +31,10 @@ AT_ONCE = 16
 SHORTEST, PAUSE = 0.1, 1.0
 """Seconds between two looks at the folder, at least and at most."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
+GIVEN_UP = (
+    "It ended the program twice: it was being scored each time. Where something else ended the "
+    "program, move the file back."
+)
 
 
 @dataclass(frozen=True)
@@ -41,11 +48,13 @@ class Outcome:
     reason: str = ""
     """Why it failed or was left out."""
     failed: bool = False
-    """Whether it could not be read. A report or a raw image of a study is left out instead."""
+    """Whether it could not be read. What is no image, as a report or a text, is left out
+    instead."""
 
 
 class Watch:
-    """A detector and the folder that it scores; `dicom` also writes DICOM results."""
+    """A detector and the folder that it scores; `dicom` also writes DICOM results, and `gsps`
+    presentation states among them."""
 
     def __init__(
         self,
@@ -57,12 +66,13 @@ class Watch:
         *,
         still: float = 5.0,
         dicom: bool = False,
+        gsps: bool = False,
         report: Callable[[Outcome], None] = lambda outcome: None,
     ) -> None:
         if out.resolve().is_relative_to(folder.resolve()):
             raise ConfigError(f"{out} lies in {folder}, so results would be scored; move it out.")
         self.inbox = Inbox(folder, still)
-        self.out, self.dicom, self.report = out, dicom, report
+        self.out, self.dicom, self.gsps, self.report = out, dicom, gsps, report
         self._detector, self._flagging, self._about = detector, flagging, about
         out.mkdir(parents=True, exist_ok=True)
 
@@ -71,7 +81,7 @@ class Watch:
         files that were left because they were still changing."""
         pause = self.inbox.still if once else max(SHORTEST, min(PAUSE, self.inbox.still))
         with locked(self.inbox.lock, str(self.inbox.folder)), _not_full(self.out):
-            self._score(self.inbox.left_over(), stop)
+            self._resume(stop)
             self._look(stop)
             while not stop.wait(pause):
                 self._look(stop)
@@ -79,24 +89,35 @@ class Watch:
                     break
         return self.inbox.waiting
 
+    def _resume(self, stop: Event) -> None:
+        """Score what the last program left, each file alone: one of them may have ended it."""
+        for one in self.inbox.left_over():
+            if stop.is_set():
+                return  # the others are scored at the next start
+            if self.inbox.attempts.of(one.name) >= MOST:
+                self._fail(one, GIVEN_UP)
+                self.inbox.attempts.forget([one.name])
+            else:
+                self._score([one])
+
     def _look(self, stop: Event) -> None:
         """Score what has come to rest."""
         names = self.inbox.look()
         for start in range(0, len(names), AT_ONCE):
             if not stop.is_set():
-                self._score(self.inbox.take(names[start : start + AT_ONCE]), stop)
+                self._score(self.inbox.take(names[start : start + AT_ONCE]))
 
-    def _score(self, taken: Sequence[Taken], stop: Event) -> None:
-        """Some files at a time; those that are left when it stops are scored at the next start."""
-        for start in range(0, len(taken), AT_ONCE):
-            if stop.is_set():
-                return
-            some = taken[start : start + AT_ONCE]
-            files = {str(one.path): one for one in some if one.is_file}
-            for one in some:
-                if str(one.path) not in files:
-                    self._fail(one, "It is a link or a device, which is not opened.")
-            if files:
+    def _score(self, taken: Sequence[Taken]) -> None:
+        files = {}
+        for one in taken:
+            if not one.is_file:
+                self._fail(one, "It is a link or a device, which is not opened.")
+            elif reason := _why_no_image(one):
+                self._leave_out(one, reason)
+            else:
+                files[str(one.path)] = one
+        if files:
+            with self.inbox.attempts.counted([one.name for one in files.values()]):
                 self._score_files(files)
 
     def _score_files(self, files: dict[str, Taken]) -> None:
@@ -116,13 +137,15 @@ class Watch:
         """DICOM results of the images; gives those that can have none, each with the reason."""
         from squid.dicom.files import write_files
 
-        return dict(write_files(self._detector, results, self.out / "dicom").refused)
+        folder = self.out / "dicom"
+        return dict(write_files(self._detector, results, folder, gsps=self.gsps).refused)
 
     def _finish(self, one: Taken, prediction: Prediction, refused: dict[str, str]) -> None:
         """Write the result of an image."""
         about = {
             "threshold": finite(self._flagging.threshold),
             "rate": self._flagging.rate,
+            "meaning": self._flagging.meaning,
             "calibration": self._about.calibration,
         }
         if self.dicom:
@@ -160,6 +183,14 @@ class Watch:
         if not plain.exists() or _digest_in(plain) == digest:
             return plain
         return place.with_name(f"{shortened(place.name)}-{digest[:12]}.json")
+
+
+def _why_no_image(one: Taken) -> str:
+    """Why a file is left out, as in a folder that is scored; '' where it is scored."""
+    try:
+        return why_no_image(one.path)
+    except OSError:
+        return ""  # scoring says why it cannot be read
 
 
 def _digest_in(result: Path) -> str:

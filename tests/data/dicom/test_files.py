@@ -32,7 +32,7 @@ BROKEN = {
 }
 """Files that are broken on purpose, and why they are refused."""
 END = bytes.fromhex("feffdde000000000")
-"""Of a sequence of fragments."""
+"""The end of a sequence of fragments."""
 LARGE = 2**20
 """Bytes from which on pydicom's own decoding is not repeated, since it takes seconds."""
 

@@ -5,10 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import PIL.Image
 import pytest
 
+from squid.data.checking import check_folder
 from squid.data.folder import Folder
+from squid.data.image import read_resized
 from squid.data.image_set import Splits
+from squid.data.inputs import open_images
+from squid.data.reading import DicomReading, Reading
 from squid.data.rsna import Rsna
 from squid.errors import DataError
 from squid.training import fit
@@ -113,7 +118,7 @@ def test_a_table_names_findings_by_study_by_image_or_by_path(write: Write, tmp_p
     splits = load(tmp_path)  # the twelfth study is in no row
     assert sizes(splits) == [(5, 0), (2, 0), (2, 2)]
     assert set(splits.test.findings or ()) == {"", "nodule", "effusion"}
-    assert "1 files were left out: labels.csv does not name them." in splits.warnings
+    assert "1 file was left out: labels.csv does not name them." in splits.warnings
 
 
 def test_a_table_with_one_image_twice_is_refused(write: Write, tmp_path: Path) -> None:
@@ -131,7 +136,7 @@ def test_other_views_are_left_out_and_counted(write: Write, tmp_path: Path) -> N
     splits = load(tmp_path, dicom={"views": ["PA"]})
     assert sizes(splits) == [(8, 0), (2, 0), (0, 0)]
     assert "10 files were left out: the view is LL, not PA." in splits.warnings
-    assert "1 files were left out: the file names no view, not PA." in splits.warnings
+    assert "1 file was left out: the file names no view, not PA." in splits.warnings
 
 
 def test_reports_and_raw_images_of_a_study_are_left_out(write: Write, tmp_path: Path) -> None:
@@ -143,8 +148,74 @@ def test_reports_and_raw_images_of_a_study_are_left_out(write: Write, tmp_path: 
     assert sizes(splits) == [(8, 0), (2, 0), (0, 0)]
     assert any(w.startswith("10 files were left out: each is for") for w in splits.warnings)
     assert any("each is no radiograph (modality SR" in warning for warning in splits.warnings)
-    raw = load(tmp_path, dicom={"for_processing": "window"})
-    assert sizes(raw) == [(16, 0), (4, 0), (0, 0)]
+
+
+RAW = {"PresentationIntentType": "FOR PROCESSING"}
+TWIN = "for processing, and its study holds the image for presentation"
+
+
+def test_a_raw_image_is_left_out_where_its_study_shows_the_same(
+    write: Write, tmp_path: Path
+) -> None:
+    """The same view, or an unknown one; in training, in checking and in scoring."""
+    screenshot = {"sop_class": "1.2.840.10008.5.1.4.1.1.7"}
+    for study, image, elements in (
+        (0, 0, {"ViewPosition": "PA"}),
+        (0, 1, {"ViewPosition": "PA", **RAW}),  # a twin
+        (0, 2, {"ViewPosition": "LL", **RAW}),
+        (0, 3, {**RAW}),  # a twin, as far as is known
+        (1, 0, {"ViewPosition": "PA", **RAW}),  # the only one of its study
+        (1, 1, {"ViewPosition": "PA", **screenshot}),  # which shows a screen
+        (2, 0, {}),
+        (2, 1, {"ViewPosition": "LL", **RAW}),  # a twin, as far as is known
+    ):
+        write(f"P{study}", study, image, **elements)
+    twins = ["study0/IM0001", "study0/IM0003", "study2/IM0001"]
+    reading = DicomReading(for_processing="window")
+    folder = Folder(root=tmp_path, dicom=reading)
+    splits = folder.load(16)
+    assert len(splits.train) + len(splits.validation) == 8 - len(twins)
+    assert f"3 files were left out: {TWIN}." in splits.warnings
+    checked = check_folder(folder)
+    assert [(one.name, one.left_out) for one in checked.files if one.left_out] == [
+        (name, TWIN) for name in twins
+    ]
+    opened = open_images(tmp_path, 16, reading=Reading(dicom=reading))
+    assert opened.left_out == tuple((str(tmp_path / name), TWIN) for name in twins)
+    assert len(opened.sources) == 8 - len(twins)
+    # By default a raw image has no score, whatever lies beside it.
+    assert len(open_images(tmp_path, 16).sources) == 8
+
+
+@pytest.mark.parametrize("asked", [{"views": ["PA", "AP"]}, {"body_parts": ["CHEST"]}])
+def test_a_file_without_a_header_names_no_view(
+    write: Write, tmp_path: Path, asked: dict[str, list[str]]
+) -> None:
+    """A thumbnail that an archive exports beside its images is neither trained on nor scored."""
+    for study in range(10):
+        write(f"P{study}", study, ViewPosition="PA", BodyPartExamined="CHEST")
+    thumb = tmp_path / "study0" / "THUMB.JPG"
+    noise = np.random.default_rng(0).integers(0, 255, (20, 20), np.uint8)
+    PIL.Image.fromarray(noise).save(thumb, format="JPEG")
+    (what,) = asked
+    names_none = f"the file names no {what[:-1].replace('_', ' ')}"
+    reading = Reading(dicom=DicomReading.model_validate(asked))
+    assert names_none in read_resized(thumb, 16, reading=reading).not_applicable
+    splits = load(tmp_path, dicom=asked)
+    assert sizes(splits) == [(8, 0), (2, 0), (0, 0)]
+    (warning,) = (text for text in splits.warnings if names_none in text)
+    assert str(thumb) in warning
+    # Where nothing is asked for, it is an image as others are; one in memory is what it is given
+    # for.
+    assert read_resized(thumb, 16).not_applicable == ""
+    assert open_images(noise, 16, reading=reading).not_applicable == ("",)
+
+
+def test_why_no_image_of_a_folder_is_used_is_said(write: Write, tmp_path: Path) -> None:
+    for study in range(10):
+        write(f"P{study}", study, ViewPosition="PA")
+    with pytest.raises(DataError, match=r"10 files were left out: the view is PA, not PAA\."):
+        load(tmp_path, dicom={"views": ["PAA"]})
 
 
 def test_the_recipe_reads_in_training_as_in_scoring(write: Write, tmp_path: Path) -> None:

@@ -13,6 +13,9 @@ import pytest
 from pydicom.encaps import encapsulate
 
 from squid.data.dicom import read_dicom
+from squid.data.dicom.elements import read_file
+from squid.data.dicom.header import layout_of
+from squid.data.dicom.pixels import read_pixels
 from squid.data.image import read_image, read_resized
 from squid.data.reading import DicomReading
 from squid.detector import Detector
@@ -74,22 +77,22 @@ def wrapped(data: bytes, syntax: str, frame: bytes) -> bytes:
     return buffer.getvalue()
 
 
+def encoded(plain: bytes, pixels: np.ndarray, name: str, folder: Path) -> bytes:
+    """An uncompressed file with these pixels, without loss in another transfer syntax."""
+    if name in DCMTK:
+        return by_dcmtk(plain, DCMTK[name], folder)
+    if name in OTHERS:
+        syntax, encoder = OTHERS[name]
+        return wrapped(plain, syntax, encoder(pixels))
+    return plain
+
+
 @pytest.fixture(scope="module")
 def encode(
     make: Make, picture: np.ndarray, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], bytes]:
     folder = tmp_path_factory.mktemp("encoded")
-    plain = make(picture, **WHOLE)
-
-    def encoded(name: str) -> bytes:
-        if name in DCMTK:
-            return by_dcmtk(plain, DCMTK[name], folder)
-        if name in OTHERS:
-            syntax, encoder = OTHERS[name]
-            return wrapped(plain, syntax, encoder(picture))
-        return plain
-
-    return encoded
+    return lambda name: encoded(make(picture, **WHOLE), picture, name, folder)
 
 
 @pytest.mark.parametrize("name", LOSSLESS)
@@ -113,6 +116,54 @@ def test_scores_are_those_of_the_picture_as_png(
     assert {one.score for one in others} == {png.score}
 
 
+@pytest.mark.parametrize("name", LOSSLESS)
+@pytest.mark.parametrize("bits", [16, 12])
+def test_signed_values_survive_compression(
+    make: Make, picture: np.ndarray, tmp_path: Path, name: str, bits: int
+) -> None:
+    values = ((picture.astype(np.int32) - 2**15) >> (16 - bits)).astype(np.int16)
+    assert (values.min(), values.max()) == (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    file = encoded(make(values, BitsStored=bits), values, name, tmp_path)
+    found = read_file(file)
+    stored = read_pixels(found, layout_of(found.dataset))
+    np.testing.assert_array_equal(stored.values[stored.patterns], values)
+
+
+UIDS = {"JPEG 2000": "1.2.840.10008.1.2.4.91", "HTJ2K": f"{HTJ2K}3"}
+LOSSY = {
+    "JPEG Baseline": (8, ["dcmcjpeg", "+eb"]),
+    "JPEG Extended": (12, ["dcmcjpeg", "+ee"]),
+    "JPEG-LS near lossless": (16, ["dcmcjpls", "+en"]),
+    "JPEG 2000": (
+        16,
+        lambda a: imagecodecs.jpeg2k_encode(a, codecformat="j2k", level=60, reversible=False),
+    ),
+    "HTJ2K": (16, lambda a: imagecodecs.htj2k_encode(a, level=0.001, reversible=False)),
+}
+"""Bits of the pixels, and DCMTK's command or an encoder of imagecodecs."""
+
+
+@pytest.mark.parametrize("name", LOSSY)
+def test_lossy_pixels_move_a_score_by_little(
+    make: Make, picture: np.ndarray, tiny_run: Path, tmp_path: Path, name: str
+) -> None:
+    """By less than a hundredth of the spread of healthy scores."""
+    bits, encoder = LOSSY[name]
+    stored = (picture >> (16 - bits)).astype(np.uint8 if bits == 8 else np.uint16)
+    plain = make(stored, BitsStored=bits)
+    if callable(encoder):
+        lossy = wrapped(plain, UIDS[name], encoder(stored))
+    else:
+        lossy = by_dcmtk(plain, encoder, tmp_path)
+    assert len(lossy) < 0.75 * len(plain)
+    (tmp_path / "plain").write_bytes(plain)
+    (tmp_path / "lossy").write_bytes(lossy)
+    detector = Detector.load(tiny_run)
+    before, after = detector.predict([tmp_path / "plain", tmp_path / "lossy"])
+    assert after.steps[0] == f"DICOM, {name}"
+    assert abs(before.score - after.score) < detector.calibration.std / 100
+
+
 @pytest.mark.parametrize(("option", "bits"), [("+ee", 12), ("+eb", 8)])
 def test_lossy_jpeg_is_decoded_as_dcmtk_does(
     make: Make, picture: np.ndarray, tmp_path: Path, option: str, bits: int
@@ -127,6 +178,32 @@ def test_lossy_jpeg_is_decoded_as_dcmtk_does(
     # Two versions of libjpeg may round one value up or down.
     assert np.abs(found.astype(int) - expected).max() <= 1
     assert np.abs(found.astype(int) - stored).mean() < 2**bits / 100
+
+
+def test_near_lossless_jpeg_ls_is_decoded_as_dcmtk_does(
+    make: Make, picture: np.ndarray, tmp_path: Path
+) -> None:
+    lossy = by_dcmtk(make(picture), ["dcmcjpls", "+en", "+md", "3"], tmp_path)
+    found = read_dicom(lossy, DicomReading(voi="full"))
+    assert found.steps[0] == "DICOM, JPEG-LS near lossless"
+    decoded = pydicom.dcmread(io.BytesIO(by_dcmtk(lossy, ["dcmdjpls"], tmp_path)))
+    expected = np.frombuffer(decoded.PixelData, np.uint16).reshape(picture.shape)
+    np.testing.assert_array_equal(found.pixels.values, expected)
+    assert np.abs(expected.astype(int) - picture).max() == 3
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.int16])
+def test_lossy_htj2k_is_decoded_as_another_library_does(
+    make: Make, picture: np.ndarray, kind: type
+) -> None:
+    """OpenJPEG reads what OpenJPH wrote, and as OpenJPH reads it, but for rounding."""
+    values = (picture.astype(np.int32) + np.iinfo(kind).min).astype(kind)
+    frame = imagecodecs.htj2k_encode(values, level=0.001, reversible=False)
+    file = read_file(wrapped(make(values), UIDS["HTJ2K"], frame))
+    stored = read_pixels(file, layout_of(file.dataset))
+    found = stored.values[stored.patterns]
+    assert np.abs(found - imagecodecs.htj2k_decode(frame).astype(int)).max() <= 1
+    assert 0 < np.abs(found - values).mean() < 50
 
 
 def test_compressed_twins_of_real_radiographs_are_equal(gray_files: dict[str, Path]) -> None:

@@ -147,7 +147,7 @@ def refusal(facts: DicomFacts, reading: DicomReading) -> str:
             f"is no radiograph (modality {facts.modality[:16] or 'unknown'}, SOP class "
             f"'{facts.sop_class[:64]}'); give CR, DX, MG or secondary captures."
         )
-    if _is_raw(facts) and reading.for_processing == "refuse":
+    if is_raw(facts) and reading.for_processing == "refuse":
         return (
             "is for processing, not for presentation: its gray values are the detector's; give "
             "the image for presentation, or train with data.dicom.for_processing = 'window'."
@@ -158,7 +158,7 @@ def refusal(facts: DicomFacts, reading: DicomReading) -> str:
 def kind_steps(facts: DicomFacts, dataset: Elements) -> tuple[str, ...]:
     """What to note about the kind of an image."""
     steps = [RADIOGRAPHS[facts.sop_class]] if RADIOGRAPHS[facts.sop_class] else []
-    if _is_raw(facts):
+    if is_raw(facts):
         steps.append("for processing: the detector's gray values")
     derived = [
         text for text in dataset.texts(Tag.ImageType)[:2] if text in ("DERIVED", "SECONDARY")
@@ -168,9 +168,15 @@ def kind_steps(facts: DicomFacts, dataset: Elements) -> tuple[str, ...]:
     return tuple(steps)
 
 
-def _is_raw(facts: DicomFacts) -> bool:
+def is_raw(facts: DicomFacts) -> bool:
     """Whether an image is as the detector measured it."""
     return facts.sop_class in FOR_PROCESSING or facts.intent == "FOR PROCESSING"
+
+
+def is_for_presentation(facts: DicomFacts) -> bool:
+    """Whether a file is a radiograph as readers see it: CR, DX or MG, and no raw image."""
+    radiograph = RADIOGRAPHS.get(facts.sop_class) == "" and facts.manufacturer != MANUFACTURER
+    return radiograph and not is_raw(facts)
 
 
 def gate(facts: DicomFacts, reading: DicomReading) -> str:
