@@ -52,7 +52,7 @@ SYNTAXES = [f"1.2.840.10008.1.2.4.{kind}".encode() for kind in (50, 51, 57, 70, 
 EXPLICIT, DEFLATED = "1.2.840.10008.1.2.1", "1.2.840.10008.1.2.1.99"
 RESULTS_EVERY = 5
 """Results are made of one in so many mutations, if it is read: they take longer than reading."""
-PREDICTION = Prediction("the file", 3.2, 0.05, 0.9, True, ("a step",))
+PREDICTION = Prediction("the file", 3.2, 0.05, 0.9, True, ("a step",), rarity="1 in 20")
 ALGORITHM = Algorithm("squid", "0", "ab" * 32, "run", "cd" * 32, 2.75, 0.1)
 T = TypeVar("T")
 RLE, JPEG_2000, JPEG_LOSSLESS = (f"1.2.840.10008.1.2.{kind}" for kind in ("5", "4.90", "4.70"))

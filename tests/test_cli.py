@@ -156,7 +156,7 @@ def test_anomalous_training_images_are_left_out_unless_asked_for(
     asked = ("data", "show", folder_recipe, "--format", "json", "--set")
     _, out, _ = squid(*asked, "data.contamination=0.15")
     assert json.loads(out)["splits"][0]["anomalous"] == 2
-    assert "needs 8 anomalous training images" in refused(*asked, "data.contamination=0.4")
+    assert "needs 5 anomalous training images" in refused(*asked, "data.contamination=0.4")
 
 
 def test_an_empty_folder_is_refused(refused, folder_recipe, tmp_path):

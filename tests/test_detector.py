@@ -99,6 +99,19 @@ def test_nothing_scores_nothing(detector: Detector) -> None:
     assert detector.score(torch.empty(0, 1, SIZE, SIZE)).shape == (0,)
 
 
+def test_pixels_of_one_gray_value_have_no_score(detector: Detector, pixels: Tensor) -> None:
+    """A tensor of the method's size is held to what an array is held to."""
+    mixed = torch.cat([pixels[:2], torch.zeros_like(pixels[:1])])
+    for images in (mixed, mixed.numpy()):
+        scored = detector.score_files(images)
+        assert scored.not_applicable == (
+            ("image 2", "not applicable: all pixels have one gray value"),
+        )
+        assert len(scored.scores) == 2
+        with pytest.raises(DataError, match="image 2 has no score"):
+            detector.score(images)
+
+
 def test_a_broken_file_is_refused_or_named(detector: Detector, files: list[Path]) -> None:
     files[3].write_bytes(b"not a picture")
     with pytest.raises(DataError, match=r"3\.png"):
@@ -245,9 +258,13 @@ class TestOnnx:
 
     def test_auto_takes_an_onnx_file_that_is_there_and_writes_none(self, tmp_path: Path) -> None:
         run, images = saved(tmp_path, seed=1), torch.rand(3, SIZE, SIZE)
-        Detector.load(run, device="cpu").score(images)
+        plain = Detector.load(run, device="cpu")
+        plain.score(images)
+        assert plain.backend == "torch"
         assert not (run / "model.onnx").exists()
-        by_onnx = Detector.load(run, backend="onnx").score(images)
+        detector = Detector.load(run, backend="onnx")
+        by_onnx = detector.score(images)
+        assert detector.backend == Detector.load(run, device="cpu").backend == "onnx"
         assert np.array_equal(Detector.load(run, device="cpu").score(images), by_onnx)
 
     def test_torch_runs_the_modules_although_there_is_an_onnx_file(self, tmp_path: Path) -> None:

@@ -207,10 +207,14 @@ def test_the_lock_of_a_killed_process_is_no_obstacle(
 def test_a_lock_does_not_follow_a_planted_link(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("precious")
     (tmp_path / "lock").symlink_to(tmp_path / "victim")
-    with pytest.raises(OSError, match="symbolic links"), locked(tmp_path / "lock", "the table"):
-        pass
+    with pytest.raises(RunError, match="lock is a link, to which nothing is written; remove it"):
+        locked(tmp_path / "lock", "the table").__enter__()
     (tmp_path / "lock").unlink()
     os.link(tmp_path / "victim", tmp_path / "lock")
-    with pytest.raises(OSError, match="Too many links"), locked(tmp_path / "lock", "the table"):
-        pass
+    with pytest.raises(RunError, match="in the place of a lock and is none; remove it"):
+        locked(tmp_path / "lock", "the table").__enter__()
+    (tmp_path / "lock").unlink()
+    os.mkfifo(tmp_path / "lock")
+    with pytest.raises(RunError, match="in the place of a lock and is none; remove it"):
+        locked(tmp_path / "lock", "the table").__enter__()
     assert (tmp_path / "victim").read_text() == "precious"

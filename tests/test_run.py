@@ -3,6 +3,7 @@
 import dataclasses
 import pickle
 import resource
+import warnings
 from contextlib import contextmanager
 
 import numpy as np
@@ -176,12 +177,85 @@ def test_a_damaged_state_gives_way_to_the_one_before(recipe, tmp_path, damage):
             assert run.load_state()["epoch"] == 1
 
 
+NAN = float("nan")
+ADAM = {"state": {0: {"step": torch.ones(())}}, "param_groups": [{"params": [0]}]}
+WRONG = {
+    "stage": [None, -1, 1.0, True, "0"],
+    "epoch": [None, -1, torch.ones(())],
+    "step": [None, -5, [1]],
+    "totals": [None, [], {"loss": None}, {"loss": NAN}, {"loss": torch.ones(())}],
+    "method": [None, [], {"w": None}, {"w": 1.0}, {"w": torch.tensor([NAN])}],
+    "optimizers": [
+        None, {}, [None], [{}], [{**ADAM, "state": None}], [{**ADAM, "param_groups": None}],
+        [{**ADAM, "param_groups": [{}]}], [{**ADAM, "param_groups": [{"params": 3}]}],
+        [{**ADAM, "state": {0: None}}], [{**ADAM, "state": {0: {"step": 1}}}],
+        [{**ADAM, "state": {0: {"step": torch.tensor(NAN)}}}],
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_so_does_one_with_contents_that_no_training_leaves(recipe, tmp_path, name):
+    run = Run.create(tmp_path / "run", recipe)
+    run.save_state({**state(1), "optimizers": [ADAM]})
+    run.save_state(state(2))
+    for value in WRONG[name]:
+        torch.save(state(2) | {name: value}, run.path / "resume.pt")
+        with pytest.warns(OlderStateWarning, match="goes on from the state before it"):
+            assert run.load_state()["epoch"] == 1
+
+
+def test_what_torch_says_of_a_strange_pickle_is_not_passed_on(recipe, tmp_path, monkeypatch):
+    run = Run.create(tmp_path / "run", recipe)
+    run.save_state(state(1))
+    usual = torch.load
+
+    def load(*words, **options):
+        warnings.warn("Detected a strange pickle", stacklevel=2)
+        return usual(*words, **options)
+
+    monkeypatch.setattr(torch, "load", load)
+    assert run.load_state()["epoch"] == 1
+
+
 def test_no_state_that_is_whole_is_one_sentence(recipe, tmp_path):
     run = Run.create(tmp_path / "run", recipe)
     for other in ({"epoch": 1}, [1, 2]):
         torch.save(other, run.path / "resume.pt")
         with pytest.raises(RunError, match="is damaged, and there is no state before it; train"):
             run.load_state()
+
+
+def test_the_next_writer_removes_what_a_killed_one_left(recipe, tmp_path):
+    run = Run.create(tmp_path / "run", recipe)
+    (run.path / "calibrations").mkdir()
+    left = (
+        ".resume.pt.ab_d3f8h.part",
+        ".history.csv.12345678.part",
+        "calibrations/.a.json.zzzzzzzz.part",
+    )
+    # Not under the lock, of another length, or not ours.
+    others = (
+        ".metrics.json.12345678.part",
+        ".resume.pt.1234.part",
+        "mine.part",
+        ".mine.12345678.part",
+    )
+    for name in (*left, *others):
+        (run.path / name).write_text("half of it")
+    with run.only_writer():
+        assert not any((run.path / name).exists() for name in left)
+    assert all((run.path / name).exists() for name in others)
+
+
+def test_what_a_killed_writer_left_elsewhere_stays(recipe, tmp_path):
+    run, elsewhere = Run.create(tmp_path / "run", recipe), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / ".a.json.12345678.part").write_text("not ours")
+    (run.path / "calibrations").symlink_to(elsewhere)
+    (run.path / ".resume.pt.12345678.part").mkdir()
+    with run.only_writer():
+        assert (elsewhere / ".a.json.12345678.part").exists()
 
 
 def test_a_full_disk_leaves_the_state_before(recipe, tmp_path):

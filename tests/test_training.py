@@ -53,6 +53,7 @@ def test_a_training_leaves_what_the_next_verbs_need(tiny_run):
         "model.safetensors",
         "recipe.toml",
         "snapshots.npz",
+        "training-images.sha256",
         "training.safetensors",
     }
     run = Run.open(tiny_run)
@@ -182,6 +183,18 @@ def test_own_images_are_enough(recipe, tmp_path):
     assert "it takes 9" in (tmp_path / "run/model-card.md").read_text()
     scores = detector.score(images[:3])
     np.testing.assert_allclose(Detector.load(tmp_path / "run").score(images[:3]), scores, rtol=1e-5)
+
+
+def test_own_images_without_a_meaningful_score_are_not_trained_on(recipe, monkeypatch):
+    monkeypatch.setattr("squid.training.fit_detector", lambda recipe, splits, **_: splits)
+    images = [*recipe.data.load(48).train.pixels[:, 0].numpy(), np.zeros((60, 60)), np.eye(9)]
+    splits = fit(images, recipe=recipe, device="cpu")
+    count = len(images)
+    assert len(splits.train) + len(splits.validation) == count - 2
+    assert splits.warnings == (
+        f"Left out: image {count - 2}: all pixels have one gray value.",
+        f"Left out: image {count - 1}: 9 x 9 pixels, fewer than 16 a side.",
+    )
 
 
 def test_without_a_recipe_the_default_for_radiographs_is_trained(

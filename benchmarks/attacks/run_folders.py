@@ -47,7 +47,7 @@ def recipe(setting: Setting) -> Tally:
     """`recipe.toml`: numbers that ask for all memory, names that are paths, nested tables."""
     named = {
         **{name: _key(name, value) for name, value in KEYS.items()},
-        **{f"data {str(data)[:40]}": _data(data) for data in DATA},
+        **{f"data {str(data)[:40]}": _data(data) for data in (*DATA, slow_patient(setting))},
         **{text[:20]: _first_line(text) for text in TEXTS},
     }
     tally = _attack(setting, "run folder: recipe", named, "recipe.toml", 100)
@@ -64,16 +64,26 @@ def recipe(setting: Setting) -> Tally:
 
 
 def onnx(setting: Setting) -> Tally:
-    """`model.onnx`: of another network, with outside data, torn."""
+    """`model.onnx`: of another network, with outside data, torn; listed in the manifest, so that
+    all but the first scoring look into it."""
     named: dict[str, Change] = {
-        "always zero": lambda run: (run / "model.onnx").write_bytes(_zero_graph()),
+        **{name: _graph(*steps) for name, steps in GRAPHS.items()},
         "junk": lambda run: (run / "model.onnx").write_bytes(b"junk" * 99),
         "empty": lambda run: (run / "model.onnx").write_bytes(b""),
-        "outside data": lambda run: (run / "model.onnx").write_bytes(_outside_graph()),
+        "outside data": lambda run: (run / "model.onnx").write_bytes(_outside_graph(run)),
         "a folder": lambda run: (run / "model.onnx").mkdir(),
         "a pipe": lambda run: os.mkfifo(run / "model.onnx"),
     }
-    return _attack(setting, "run folder: ONNX file", named, None, 0)
+    listed = {name: _listed(change) for name, change in named.items()}
+    return _attack(setting, "run folder: ONNX file", listed, None, 0)
+
+
+def _listed(change: Change) -> Change:
+    def changed(run: Path) -> None:
+        change(run)
+        _append(run, f"{'0' * 64}  model.onnx\n")
+
+    return changed
 
 
 def manifest(setting: Setting) -> Tally:
@@ -145,10 +155,20 @@ FOLDER = {"name": "folder", "root": "/dev/zero"}
 DATA: tuple[dict[str, str], ...] = (
     {},
     {"patient": "("},
-    {"patient": "(a+)+$"},
     {"root": "\0"},
     {"root": "../" * 2_000},
 )
+
+
+def slow_patient(setting: Setting) -> dict[str, str]:
+    """An expression that takes exponential time on the names of a folder of images."""
+    folder = setting.folder / "long names"
+    folder.mkdir()
+    for number, image in enumerate(sorted(setting.images.iterdir())):
+        shutil.copy(image, folder / f"{'a' * 200}!{number}.png")
+    return {"patient": "(a|aa)+$", "root": str(folder)}
+
+
 TEXTS = (".".join("a" * 50_000) + " = 1", "x = " + "[" * 50_000, "x = " + "{a=" * 5_000)
 
 
@@ -272,33 +292,56 @@ def _tensors(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[bytes]
     return changed
 
 
-def _zero_graph() -> bytes:
-    """A network with the right input and output that scores every image 0."""
-    import onnx
-    from onnx import TensorProto, helper
+Step = tuple[str, str, str]
+"""An operator, its inputs in one text, its output."""
+GRAPHS: dict[str, tuple[Step, ...]] = {
+    "always zero": (("Mul", "mean zero", "score"),),
+    "the mean": (("Identity", "mean", "score"),),
+    "no number": (("Div", "zero zero", "nan"), ("Mul", "mean nan", "score")),
+    "one score": (("ReduceMean", "mean", "score"),),
+    "a scalar": (("ReduceMean", "mean", "one"), ("Squeeze", "one", "score")),
+    "a column": (("Unsqueeze", "mean column", "score"),),
+    "shapes that do not fit": (("Add", "mean three", "score"),),
+    "another output": (("Identity", "mean", "other"),),
+    "another input": (("Identity", "pictures", "score"),),
+}
+"""Graphs after the mean of each image."""
 
-    image = helper.make_tensor_value_info("images", TensorProto.FLOAT, ["n", 1, "h", "w"])
-    score = helper.make_tensor_value_info("score", TensorProto.FLOAT, ["n"])
-    zero = helper.make_tensor("zero", TensorProto.FLOAT, [1], [0.0])
-    axes = helper.make_tensor("axes", TensorProto.INT64, [3], [1, 2, 3])
-    nodes = [
-        helper.make_node("ReduceMean", ["images", "axes"], ["mean"], keepdims=0),
-        helper.make_node("Mul", ["mean", "zero"], ["score"]),
-    ]
-    graph = helper.make_graph(nodes, "zero", [image], [score], [zero, axes])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
-    model.ir_version = 10
-    onnx.checker.check_model(model)
+
+def _graph(*steps: Step) -> Change:
+    return lambda run: (run / "model.onnx").write_bytes(_bytes_of(run, *steps))
+
+
+def _bytes_of(run: Path, *steps: Step) -> bytes:
+    """A graph that says it was made from the weights of this run."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    given = "pictures" if any("pictures" in taken for _, taken, _ in steps) else "images"
+    image = helper.make_tensor_value_info(given, TensorProto.FLOAT, ["n", 1, "h", "w"])
+    score = helper.make_tensor_value_info(steps[-1][2], TensorProto.FLOAT, None)
+    constants = {
+        "zero": np.zeros(1, np.float32),
+        "three": np.ones(3, np.float32),
+        "axes": np.array([1, 2, 3]),
+        "column": np.array([1]),
+    }
+    nodes = [helper.make_node("ReduceMean", [given, "axes"], ["mean"], keepdims=0)]
+    nodes += [helper.make_node(name, taken.split(), [out]) for name, taken, out in steps]
+    tensors = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "graph", [image], [score], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    digest = hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
+    helper.set_model_props(model, {"squid.weights": digest})
     return bytes(model.SerializeToString())
 
 
-def _outside_graph() -> bytes:
-    """The same, whose zero lies in a file of the system."""
+def _outside_graph(run: Path) -> bytes:
+    """Always zero, but the zero lies in a file of the system."""
     import onnx
 
-    model = onnx.load_from_string(_zero_graph())
+    model = onnx.load_from_string(_bytes_of(run, *GRAPHS["always zero"]))
     tensor = model.graph.initializer[0]
-    tensor.ClearField("float_data")
+    tensor.ClearField("raw_data")
     tensor.data_location = onnx.TensorProto.EXTERNAL
     for key, value in (("location", "../../../../etc/passwd"), ("offset", "0"), ("length", "4")):
         tensor.external_data.add(key=key, value=value)

@@ -15,7 +15,7 @@ from typer.models import OptionInfo
 
 from squid.benchmark import BenchmarkTable, table_of_results
 from squid.benchmark.summary import Line, adjusted_for, read_results
-from squid.benchmark.timing import timings
+from squid.benchmark.timing import step_seconds, timings
 from squid.cli import app
 from squid.config import Config, Selection
 from squid.data import DATASETS
@@ -32,6 +32,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 README = ROOT / "README.md"
 JOBS = ROOT / "benchmarks/results/jobs"
+STUDY = ROOT / "benchmarks/results/studies/rsna-validation-parts.json"
+"""Has the times of methods without a kept result."""
 MADE = "<!-- Made by docs/reference/generate.py; do not edit. -->"
 
 RECIPE = """# Recipe keys
@@ -72,8 +74,8 @@ INNER: dict[type, str] = {
 
 CLI = """# Command line
 
-A mistake in what you asked for is one sentence on standard error and exit code 2. Ctrl-C during
-training saves the state and exits with 130."""
+A mistake in what you asked for is one sentence on standard error and exit code 2. Ctrl-C
+and SIGTERM end a command with a sentence and exit code 130; a training saves its state before."""
 
 
 def recipe_page() -> str:
@@ -279,7 +281,7 @@ if __name__ == "__main__":
     (HERE / "methods.md").write_text(methods_page(), encoding="utf-8")
     (HERE / "comparison.md").write_text(comparison_page(), encoding="utf-8")
     (ROOT / "src/squid/benchmark/timings.toml").write_text(
-        timings(read_results([JOBS])[0]), encoding="utf-8"
+        timings(read_results([JOBS])[0], step_seconds(STUDY)), encoding="utf-8"
     )
     (HERE.parent / "results.md").write_text(results_page(), encoding="utf-8")
     README.write_text(readme_page(), encoding="utf-8")

@@ -32,10 +32,12 @@ validation images choose (the paper), or the mean over all snapshots."""
 
 
 class Config(BaseModel):
-    """Base of every setting: frozen; an unknown key is an error that names the nearest one; a table
-    that names some keys of a default keeps the rest of it."""
+    """Base of every setting and record: frozen; an unknown key is an error that names the nearest
+    one; a table that names some keys of a default keeps the rest of it; every number is finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -66,11 +68,16 @@ def parse(cls: type[T], values: Mapping[str, Any], source: str) -> T:
     try:
         return cls.model_validate(values)
     except ValidationError as error:
-        # One mistake at a time: later ones often follow from the first.
-        first = error.errors()[0]
-        # Without the names that pydantic has for the types of a choice.
-        place = ".".join(str(part) for part in first["loc"] if "[" not in str(part))
-        raise ConfigError(f"{source}: {place + ': ' if place else ''}{_reason(first)}") from None
+        raise ConfigError(f"{source}: {first_mistake(error)}") from None
+
+
+def first_mistake(error: ValidationError) -> str:
+    """The place and what is wrong there. One mistake at a time: later ones often follow from the
+    first."""
+    first = error.errors()[0]
+    # Without the names that pydantic has for the types of a choice.
+    place = ".".join(str(part) for part in first["loc"] if "[" not in str(part))
+    return f"{place + ': ' if place else ''}{_reason(first)}"
 
 
 MISTAKES = {
@@ -86,6 +93,7 @@ MISTAKES = {
     "dict": "{value} is no table.",
     "mapping": "{value} is no table.",
     "model": "{value} is no table.",
+    "json": "it is no JSON.",
     "too_short": "the list is too short; give at least {min_length}.",
     "too_long": "the list is too long; give at most {max_length}.",
     "greater_than_equal": "{value} is too small; choose at least {ge}.",

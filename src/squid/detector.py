@@ -44,6 +44,10 @@ class Prediction:
     """What was done to the image before it was scored, in order."""
     not_applicable: str = ""
     """Why it has no score, '' where it has."""
+    warnings: tuple[str, ...] = ()
+    """What may be wrong with the image; each begins with a verb."""
+    rarity: str = ""
+    """How many healthy images score as high, in words: `1 in 20`; '' without a p-value."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class ScoredImage:
     """None where no score means anything."""
     steps: tuple[str, ...] = ()
     not_applicable: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,8 +72,6 @@ class Scores:
     """Files that could not be read, each with the reason."""
     left_out: tuple[tuple[str, str], ...] = ()
     """Paths that were not taken for images, each with the reason."""
-    warnings: tuple[str, ...] = ()
-    """What may be wrong with images that were scored."""
 
     def __repr__(self) -> str:
         return (
@@ -90,6 +93,11 @@ class Scores:
     def not_applicable(self) -> tuple[tuple[str, str], ...]:
         """Images without a score, each with the reason."""
         return tuple((one.source, one.not_applicable) for one in self.images if one.score is None)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What may be wrong with images that were read, each with the image's name."""
+        return tuple(f"{one.source} {text}" for one in self.images for text in one.warnings)
 
 
 CHUNK = {"cuda": 256, "cpu": 16}
@@ -182,6 +190,11 @@ class Detector:
         return f"Detector({method.name}, {method.size} pixels, {self.device}, {calibrated})"
 
     @property
+    def backend(self) -> str:
+        """What computes its scores: `torch` or `onnx`, whichever `auto` chose."""
+        return self._backend.name
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the weights in its run folder, '' without one."""
         return "" if self.run is None else self.run.digest
@@ -211,7 +224,6 @@ class Detector:
             tuple(chain.from_iterable(part.images for part in parts)),
             tuple(chain.from_iterable(part.skipped for part in parts)),
             (*opened.left_out, *chain.from_iterable(part.left_out for part in parts)),
-            warnings=tuple(chain.from_iterable(part.warnings for part in parts)),
         )
 
     def open(self, images: Images, *, on_error: OnError = "raise") -> Opened:
@@ -226,9 +238,13 @@ class Detector:
         them are scored, in bounded memory."""
         self._backend.prepare(len(opened))
         gpu = self.device.type == "cuda"
+        # Images that are scored by each other must be there together.
+        together = self.method.scored_together is not None
+        size = max(1, len(opened)) if together else CHUNK[self.device.type]
         done, late = 0, None
-        for chunk in opened.chunks(CHUNK[self.device.type], on_error, for_gpu=gpu):
-            pixels = chunk.pixels[_applicable(chunk)] if any(chunk.not_applicable) else chunk.pixels
+        for chunk in opened.chunks(size, on_error, for_gpu=gpu):
+            usable = [i for i, reason in enumerate(chunk.not_applicable) if not reason]
+            pixels = chunk.pixels[usable] if len(usable) < len(chunk.sources) else chunk.pixels
             begun = chunk, self._backend.score(pixels) if len(pixels) else torch.empty(0)
             # Results are read one chunk late: a GPU works while the next chunk is on its way.
             if late is not None:
@@ -258,19 +274,21 @@ class Detector:
         known = self.calibration
         scores = [0.0 if one.score is None else one.score for one in images]
         p_values = known.p_value(scores) if known.heldout else [None] * len(images)
+        rarity = known.rarity(scores) if known.heldout else [""] * len(images)
         standardised = known.standardised(scores) if known.count else [None] * len(images)
         return [
-            Prediction(one.source, None, None, None, None, one.steps, one.not_applicable)
-            if one.score is None
-            else Prediction(
+            Prediction(
                 source=one.source,
                 score=one.score,
-                p_value=None if p is None else float(p),
-                standardised=None if s is None else float(s),
-                flagged=None if threshold is None else one.score >= threshold,
+                p_value=None if p is None or one.score is None else float(p),
+                standardised=None if s is None or one.score is None else float(s),
+                flagged=None if threshold is None or one.score is None else one.score >= threshold,
                 steps=one.steps,
+                not_applicable=one.not_applicable,
+                warnings=one.warnings,
+                rarity="" if one.score is None else rare,
             )
-            for one, p, s in zip(images, p_values, standardised, strict=True)
+            for one, p, s, rare in zip(images, p_values, standardised, rarity, strict=True)
         ]
 
     def reconstruct(self, images: Images) -> NDArray[np.float32] | None:
@@ -284,7 +302,9 @@ class Detector:
         return torch.cat([part[:, 0].float().cpu() for part in parts if part is not None]).numpy()
 
     def explain(self, images: Images, kind: str | None = None) -> NDArray[np.float32]:
-        """(n, h, w) heatmaps, higher = more anomalous; `kind` is one of `heatmap_kinds`."""
+        """(n, h, w) heatmaps, higher = more anomalous; `kind` is one of `heatmap_kinds`, the first
+        by default, whether or not an evaluation found that it shows anything: look at
+        `squid report`."""
         kind = kind or self.heatmap_kinds[0]
         maps = [
             heatmaps.heatmap(self.method, batch, kind).float().cpu()
@@ -316,20 +336,15 @@ class Detector:
                 yield self.method.prepare(to_unit(to_device(part, self.device)))
 
 
-def _applicable(chunk: LoadedImages) -> NDArray[np.bool_]:
-    """(n,) which images get a score."""
-    return np.array([not reason for reason in chunk.not_applicable], dtype=bool)
-
-
 def _scores(chunk: LoadedImages, computed: Tensor) -> Scores:
     """The images of a chunk in their order; `computed` holds the scores of those that have one."""
-    reasons = chunk.not_applicable or ("",) * len(chunk.sources)
-    steps = chunk.steps or ((),) * len(chunk.sources)
+    reasons = chunk.not_applicable
     scored = [source for source, reason in zip(chunk.sources, reasons, strict=True) if not reason]
     refuse_not_finite(computed := computed.double().cpu(), tuple(scored))
     scores = iter(computed.tolist())
+    columns = chunk.sources, reasons, chunk.steps, chunk.warnings
     images = [
-        ScoredImage(source, None if reason else next(scores), done, reason)
-        for source, reason, done in zip(chunk.sources, reasons, steps, strict=True)
+        ScoredImage(source, None if reason else next(scores), done, reason, found)
+        for source, reason, done, found in zip(*columns, strict=True)
     ]
-    return Scores(tuple(images), chunk.skipped, chunk.left_out, chunk.warnings)
+    return Scores(tuple(images), chunk.skipped, chunk.left_out)

@@ -3,13 +3,15 @@
 import errno
 import fcntl
 import os
+import re
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-from squid.errors import BusyError
+from squid.errors import BusyError, RunError
 
 READABLE = 0o644
 """Everyone may read what this program writes, unlike files with the default mode of `mkstemp`."""
@@ -35,6 +37,15 @@ def replacing(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+def remove_partial(folder: Path, names: str) -> None:
+    """Remove what writers of files with such names (an expression) left in a folder when they were
+    killed. Only for who holds the lock under which such files are written."""
+    for path in folder.glob(".*.part"):
+        if re.fullmatch(rf"\.({names})\.\w{{8}}\.part", path.name):
+            with suppress(OSError):  # no file of ours
+                path.unlink()
+
+
 def move(source: Path, target: Path) -> None:
     """Rename a file; it is at one of the two places, also after a power cut."""
     os.rename(source, target)
@@ -47,10 +58,20 @@ def write_text(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
+def open_itself(path: Path, flags: int, mode: int = READABLE) -> int:
+    """A handle of the file itself, to write; a link in its place is refused."""
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW, mode)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise RunError(f"{path} is a link, to which nothing is written; remove it.") from None
+
+
 @contextmanager
 def appending(path: Path) -> Iterator[TextIO]:
     """The end of a text file that is there, in UTF-8; a link in its place is refused."""
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+    handle = open_itself(path, os.O_WRONLY | os.O_APPEND)
     with os.fdopen(handle, "a", newline="", encoding="utf-8") as file:
         yield file
 
@@ -79,16 +100,17 @@ def locked(path: Path, what: str) -> Iterator[None]:
 def _open_lock(path: Path) -> int | None:
     """A handle that holds the lock; None where another process holds it."""
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, READABLE)
+        handle = open_itself(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         if not _take(handle):
             os.close(handle)
             return None
         # Its holder may have removed the file between the two calls: then it locks nothing.
         with suppress(FileNotFoundError):
             if os.path.samestat(there := os.fstat(handle), os.stat(path)):
-                if there.st_nlink > 1:  # under another name it is a file that must not change
+                # Under another name it is a file that must not change.
+                if there.st_nlink > 1 or not stat.S_ISREG(there.st_mode):
                     os.close(handle)
-                    raise OSError(errno.EMLINK, os.strerror(errno.EMLINK), str(path))
+                    raise RunError(f"{path} is in the place of a lock and is none; remove it.")
                 os.ftruncate(handle, 0)
                 return handle
         os.close(handle)

@@ -14,6 +14,7 @@ from torch import Tensor
 from squid.calibration import UNCALIBRATED, CalibrationNote, calibrate
 from squid.calibration.facts import image_facts
 from squid.config import Device
+from squid.data.files import unusable
 from squid.data.folder import Folder
 from squid.data.headers import not_asked_for, patients_of, read_headers
 from squid.data.image_set import NORMAL, ImageSet, Splits, check, digests, draw_groups
@@ -78,11 +79,10 @@ def standardised_scores(
     each epoch.
     """
     detector = Detector(method, UNCALIBRATED, recipe, device=next(method.parameters()).device)
-    parts = [training, *images.values()]
-    scored = detector.score(torch.cat(parts))  # in one go: full batches, few shapes
-    seen, *others = np.split(scored, np.cumsum([len(part) for part in parts])[:-1])
+    # Each on its own: images may be scored by each other, and test images only by test images.
+    seen = detector.score(training)
     mean, std = seen.mean(), seen.std() or 1.0
-    return {name: (scores - mean) / std for name, scores in zip(images, others, strict=True)}
+    return {name: (detector.score(pixels) - mean) / std for name, pixels in images.items()}
 
 
 def train_run(
@@ -151,6 +151,7 @@ def _train(
             f"squid train --resume {run.path}"
         ) from None
     if engine.leads:
+        run.save_training_images(digests(splits.train.pixels))
         run.finish(detector.method, detector.calibration)
         run.write_model_card(_model_card(run))
         run.drop_state()
@@ -251,9 +252,8 @@ def _model_card(run: Run) -> str:
         "Method": f"{recipe.method.name}, {size} x {size} pixels, seed {recipe.seed}",
         "Trained on": f"{recipe.data.name}, {training.normal} healthy and "
         f"{training.anomalous} anomalous images, fingerprint {environment.data}",
-        "Threshold": f"{point.threshold:.6g} flags {point.promise}; it comes from {point.heldout} "
-        f"{calibration.source}, so the true rate lies {point.range}. No anomalous image was used. "
-        f"{point.note}".strip(),
+        "Threshold": f"{point.threshold:.6g}: {point.meaning}. Held-out images: "
+        f"{calibration.source}; no anomalous image was used.",
         "Made by": f"squid {environment.version}, commit {environment.commit}, "
         f"torch {environment.torch}, {environment.device}",
     }
@@ -307,15 +307,18 @@ def _own_splits(images: Images, recipe: Recipe) -> Splits:
     labels = np.full(len(loaded.sources), NORMAL)
     facts = read_headers([Path(source) for source in loaded.sources])
     given = ImageSet(loaded.pixels, labels, loaded.sources, patients_of(loaded.sources, facts))
+    usable = np.array([not reason for reason in loaded.not_applicable], dtype=bool)
     # DICOM files of the views and body parts that the recipe asks for, by patient; others by copy.
-    asked_for = np.array([not not_asked_for(one, recipe.data.dicom) for one in facts], dtype=bool)
-    given = given.select(asked_for)
+    others = not_asked_for(facts, recipe.data.dicom)
+    asked_for = np.array([not reason for reason in others], dtype=bool)
+    given = given.select(asked_for & usable)
     rng = np.random.default_rng(recipe.seed)
-    held = draw_groups(given.patients or digests(given), max(1, len(given) // 10), rng)
+    held = draw_groups(given.patients or digests(given.pixels), max(1, len(given) // 10), rng)
     if not held.any():
         raise DataError(
             f"None of {len(given)} images can be held out for the thresholds: patients have too "
             f"many images each; give images of more patients."
         )
     nothing = given.select([])
-    return check(Splits(given.select(~held), given.select(held), nothing, official=False))
+    warnings = unusable(loaded)
+    return check(Splits(given.select(~held), given.select(held), nothing, False, warnings))

@@ -6,6 +6,8 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from squid.run import Run
+
 
 @pytest.fixture
 def healthy(tmp_path):
@@ -31,7 +33,7 @@ def test_a_site_is_calibrated_beside_the_run_and_compared(squid, calibrate, run,
     code, out, _ = calibrate(healthy, "--name", "here", "--rate", "0.2", "--confidence", "0.9")
     assert code == 0
     assert "here, 30 healthy images" in out
-    assert "flags 20 % of healthy images with 90 % confidence; with 30 images" in out
+    assert "flags 20 % of healthy images with 90 % confidence; with 30 held-out images" in out
     assert "of these 30 healthy images" in out
     assert "Mann-Whitney" in out
     assert "A shift of" in out
@@ -58,6 +60,51 @@ def test_nothing_is_overwritten_unasked(calibrate, calibrate_refused, run, healt
     assert calibrate(healthy, "--name", "here", "--rate", "0.3", "--overwrite")[0] == 0
     assert (run / "calibrations/here.json").read_bytes() != kept
     assert "cannot name a calibration" in calibrate_refused(*again, "../here")
+    assert "names the run's own calibration" in calibrate_refused(*again, "run")
+
+
+def test_calibrations_of_a_run_are_shown_side_by_side(calibrate, run, healthy, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    for i in range(20):
+        save(other / f"{i}.png", seed=100 + i)
+    _, out, _ = calibrate(other, "--name", "there", "--on-average", "--rate", "0.2")
+    assert "flags of these" not in out  # there is none of another site
+    _, out, _ = calibrate(healthy, "--name", "here", "--on-average", "--rate", "0.2")
+    rows = rows_of(out)
+    assert [row[:2] for row in rows] == [["run", "12"], ["there", "20"], ["here, new", "30"]]
+    kept = Run(run).site_calibration("there").threshold(0.2)
+    flagged = int((np.array(Run(run).site_calibration("here").heldout_scores) >= kept).sum())
+    assert rows[1][2:] == [f"{kept:.6g}", f"{flagged} ({100 * flagged / 30:.1f} %)"]
+    assert "until now" not in out
+
+
+def test_what_is_overwritten_is_compared_first(calibrate, run, healthy):
+    calibrate(healthy, "--name", "here")
+    before = Run(run).site_calibration("here").operating_point(0.1, 0.95).threshold
+    for i in range(30):
+        PIL.Image.fromarray(noise(i) // 4).save(healthy / f"{i}.png")
+    for last in ("--dry-run", "--overwrite"):
+        _, out, _ = calibrate(healthy, "--name", "here", last)
+        assert f"Threshold of here until now: {before:.9g}: flags 10 %" in out
+        assert "differ from the 30 of the calibration of that name" in out
+        assert [row[0] for row in rows_of(out)] == ["run", "here until now", "here, new"]
+    assert Run(run).site_calibration("here").operating_point(0.1, 0.95).threshold != before
+
+
+def test_pages_do_not_state_a_rate_that_too_few_images_cannot_keep(
+    squid, calibrate, run, healthy, tmp_path
+):
+    for i in range(25, 30):
+        (healthy / f"{i}.png").unlink()
+    _, out, _ = calibrate(healthy, "--name", "here")
+    missed = "highest of 25 held-out scores, too few to flag 10 % of healthy images with 95 %"
+    assert f": {missed} confidence (it takes 29)" in out
+    page = tmp_path / "list.html"
+    words = ("--device", "cpu", "--calibration", "here", "--worklist", page, "--format", "json")
+    _, out, _ = squid("score", run, healthy, *words)
+    assert missed in page.read_text("utf-8")
+    assert json.loads(out)["meaning"].startswith(missed)
 
 
 def test_few_images_are_refused_unless_asked_for(calibrate, calibrate_refused, images):
@@ -190,7 +237,9 @@ def test_a_calibration_without_heldout_scores_must_be_measured_again(
     path.write_text('{"mean": 0.0, "std": 1.0, "count": 30, "thresholds": {"0.1": 2.5}}')
     words = ("score", run, images, "--calibration", "here", "--unverified")
     assert str(path) in refused(*words)
-    assert calibrate(healthy, "--name", "here", "--overwrite")[0] == 0
+    code, out, _ = calibrate(healthy, "--name", "here", "--overwrite")
+    assert code == 0
+    assert "here is not compared: " in out
     assert path.read_text() == measured
 
 
@@ -221,10 +270,15 @@ def export(tmp_path):
     return folder
 
 
+def rows_of(out):
+    """Cells of the last table that is printed."""
+    lines = (line for line in out[out.rindex("┏") :].splitlines() if "│" in line)
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines]
+
+
 def groups_of(out):
-    """Name -> images, flagged ones, from the last table that is printed."""
-    rows = [line.split("│")[1:-1] for line in out[out.rindex("┏") :].splitlines() if "│" in line]
-    return {row[0].strip(): (int(row[1]), int(row[2].split()[0])) for row in rows}
+    """Name -> images, flagged ones, from the last table."""
+    return {row[0]: (int(row[1]), int(row[2].split()[0])) for row in rows_of(out)}
 
 
 def noise(seed):

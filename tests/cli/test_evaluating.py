@@ -71,6 +71,34 @@ def test_where_no_image_is_flagged_the_share_is_unknown(evaluate, labelled, monk
     assert "Where 1 %" not in out
 
 
+def test_the_threshold_of_a_site_is_measured_on_test_images(evaluate, squid, run, labelled):
+    words = ("calibrate", run, labelled / "normal", "--name", "here", "--rate", "0.3")
+    assert squid(*words, "--on-average", "--device", "cpu")[0] == 0
+    point = json.loads((run / "calibrations/here.json").read_text())
+    asked = (*data(labelled), "--calibration", "here", "--prevalence", "0.1", "--format", "json")
+    code, out, err = evaluate(*asked)
+    assert code == 0
+    found = json.loads(out)
+    threshold = found["metrics"]["threshold"]
+    # The 15th of 20 scores: a new healthy image lies above it three times in ten.
+    assert threshold["rate"] == 0.3
+    assert threshold["value"] == pytest.approx(point["heldout_scores"][14])
+    assert found["predictive_value"]["anomalous"] == 6
+    assert "with 20 held-out images the true rate" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--threshold", "best_accuracy"), "leave --selection and --threshold out"),
+        (("--selection", "best_epoch"), "leave --selection and --threshold out"),
+        ((), "has no calibration 'there' (there is none yet)"),
+    ],
+)
+def test_a_site_has_one_threshold_for_the_final_scores(refused, run, words, sentence):
+    assert sentence in refused("evaluate", run, "--calibration", "there", *words)
+
+
 @pytest.mark.parametrize("share", ["0", "1", "5", "nan"])
 def test_a_prevalence_is_checked_before_an_image_is_scored(refused, run, share):
     before = sorted(path.name for path in run.iterdir())
@@ -86,3 +114,13 @@ def folder(root, **classes):
             pixels = rng.integers(0, 256, (60, 50), dtype=np.uint8)
             PIL.Image.fromarray(pixels).save(root / name / f"{i}.png")
     return root
+
+
+def test_results_of_a_benchmark_are_no_run_and_the_right_command_is_named(refused, tmp_path):
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "row-seed-0.json").write_text(json.dumps({"section": "x"}))
+    for path in (kept, kept / "row-seed-0.json"):
+        assert f"squid benchmark {path} --table" in refused("report", path)
+    (kept / "row-seed-0.json").write_text("{}")
+    assert "is not a run folder" in refused("report", kept)

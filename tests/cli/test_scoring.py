@@ -14,6 +14,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from squid.detector import Detector
 from squid.outputs.files import COLUMNS, read_results
 
 SQUID = Path(sys.executable).with_name("squid")
@@ -60,7 +61,7 @@ def test_csv_and_file_and_table_agree(score, images, tmp_path):
     assert sorted(path.name for path in file.parent.iterdir()) == ["scores.csv"]
     _, out, _ = score(images)
     lines = out.splitlines()[1:]
-    assert [line.split(maxsplit=6)[-1] for line in lines] == [row["image"] for row in rows]
+    assert [line.split()[-1] for line in lines] == [row["image"] for row in rows]
     # The table rounds, but not so far that neighbours become equal.
     assert len({line.split()[0] for line in lines}) == len({row["score"] for row in rows})
     assert all(" 1 in " in line for line in lines)
@@ -94,6 +95,45 @@ def test_twelve_bits_in_sixteen_are_noted(run, tmp_path):
     assert done.stderr.startswith("note: ")
     assert "twelve.png" in done.stderr
     assert "RangeWarning" not in done.stderr
+
+
+def test_a_score_above_all_held_out_ones_is_no_estimate(score, images):
+    _, out, _ = score(images)
+    assert all(" fewer than 1 in 12 " in line for line in out.splitlines()[1:])
+
+
+@pytest.fixture
+def dark(images):
+    """Two of five images have 12 bits in words of 16."""
+    for i in range(2):
+        pixels = np.random.default_rng(i).integers(0, 4096, (60, 50)).astype(np.uint16)
+        PIL.Image.fromarray(pixels).save(images / f"dark-{i}.png")
+    return images
+
+
+@pytest.mark.filterwarnings("ignore::squid.data.levels.RangeWarning")
+def test_each_image_keeps_its_warnings_in_every_form(score, dark, tmp_path):
+    code, out, err = score(dark, "--format", "json")
+    assert code == 0
+    found = {Path(row["image"]).name: row["warnings"] for row in json.loads(out)["images"]}
+    warned = {name: some for name, some in found.items() if some}
+    assert sorted(warned) == ["dark-0.png", "dark-1.png"]
+    assert all(text.startswith("uses the values ") for (text,) in warned.values())
+    assert f"note: 2 images have warnings, see the rows; the first is {dark}/dark-0.png\n" in err
+    assert score(dark, "--out", tmp_path / "scores.csv")[0] == 0
+    rows = {
+        Path(row["image"]).name: row["warnings"] for row in read_results(tmp_path / "scores.csv")
+    }
+    assert rows == {name: "; ".join(some) for name, some in found.items()}
+    lines = score(dark)[1].splitlines()
+    for name, (text,) in warned.items():
+        place = next(i for i, line in enumerate(lines) if line.endswith(name))
+        assert lines[place + 1].strip() == text
+    assert len(lines) == 1 + 5 + 2
+
+
+def test_without_a_warning_nothing_is_said_of_them(score, images):
+    assert "warning" not in score(images)[2]
 
 
 # Every input is accounted for
@@ -221,6 +261,8 @@ def test_mistakes_in_scoring(refused, run, images, tmp_path):
     assert "No image was found" in refused("score", run, empty)
     assert "There is no file or folder" in refused("score", run, tmp_path / "no.png", "--strict")
     assert "Nothing to score" in refused("score", run)
+    assert "One of the arguments is empty" in refused("score", run, "")
+    assert "One of the arguments is empty" in refused("score", run, images, "--list", "")
     assert "is not a run folder" in refused("score", tmp_path, images)
     assert "between 0 and 1" in refused("score", run, images, "--rate", "10")
     assert "between 0 and 1" in refused("score", run, images, "--fdr", "0")
@@ -268,6 +310,7 @@ def test_any_rate_has_a_threshold_and_too_few_images_are_said(score, images):
     assert "cannot support" not in err
     _, _, err = score(images, "--rate", "0.01")
     assert "12 held-out healthy images cannot support a threshold that flags 1 %" in err
+    assert ": highest of 12 held-out scores, too few to flag 1 % of healthy images" in err
 
 
 def test_a_threshold_of_ones_own(score, images):
@@ -322,12 +365,38 @@ def test_a_killed_scoring_goes_on_to_the_same_file(score, run, tmp_path):
     assert left == ["scores.csv", "whole.csv"]
 
 
+def test_a_scoring_does_not_go_on_with_another_backend_or_version(
+    score, run, images, tmp_path, monkeypatch
+):
+    pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    def noted():
+        code, _, err = score(images, "--out", tmp_path / "scores.csv")
+        assert code == 130
+        return err
+
+    monkeypatch.setattr("squid.outputs.results.describe", stopped)
+    assert "before" not in noted()
+    assert "3 images were scored before" in noted()
+    monkeypatch.setattr("squid.cli.scoring.__version__", "another")
+    assert "is begun anew" in noted()
+    assert "3 images were scored before" in noted()
+    Detector.load(run, backend="onnx")  # writes the file that `auto` then takes
+    assert "is begun anew" in noted()
+    assert "3 images were scored before" in noted()
+
+
 def ended(sent, run, folder, out):
     """Exit code and stderr of a command that gets a signal once it has scored some images."""
     journal = out.parent / ".scores.csv.journal"
     some = 5000 + (journal.stat().st_size if journal.exists() else 0)
     words = [SQUID, "score", "--device", "cpu", run, folder, "--out", out]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    # One thread, as here: the last digits of a score depend on their number.
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=one_thread)
     while process.poll() is None and not (journal.is_file() and journal.stat().st_size > some):
         time.sleep(0.001)
     process.send_signal(sent)

@@ -30,7 +30,7 @@ def write(root: Path, rows: list[Row]) -> Path:
     for i, row in enumerate(rows):
         path = folder / "train" / row["patient"] / f"study{i}" / "view1_frontal.jpg"
         path.parent.mkdir(parents=True)
-        PIL.Image.fromarray(rng.integers(0, 256, size=(8, 8), dtype=np.uint8)).save(path)
+        PIL.Image.fromarray(rng.integers(0, 256, size=(16, 16), dtype=np.uint8)).save(path)
         labels = {key: value for key, value in row.items() if key != "patient"}
         table.append({"AP/PA": "PA", "Path": path.relative_to(root).as_posix(), **labels})
     with (folder / "train.csv").open("w", newline="") as file:

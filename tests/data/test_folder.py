@@ -20,7 +20,7 @@ def write(root: Path, *names: str) -> None:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         rng = np.random.default_rng(list(name.encode()))
-        PIL.Image.fromarray(rng.integers(0, 256, size=(8, 8), dtype=np.uint8)).save(path)
+        PIL.Image.fromarray(rng.integers(0, 256, size=(16, 16), dtype=np.uint8)).save(path)
 
 
 def many(folder: str, n: int) -> list[str]:
@@ -89,9 +89,9 @@ def test_anomalous_training_images_need_contamination(tmp_path: Path) -> None:
     write(tmp_path, *many("train/normal", 10), *many("train/abnormal", 6), *many("test/normal", 2))
     assert counts(tmp_path)[0] == (8, 0)
     assert "6 anomalous training images were left out." in Folder(root=tmp_path).load(8).warnings
-    assert counts(tmp_path, contamination=0.2)[0] == (8, 2)
-    with pytest.raises(DataError, match="needs 12 anomalous"):
-        counts(tmp_path, contamination=0.6)
+    assert counts(tmp_path, contamination=0.25)[0] == (6, 2)
+    with pytest.raises(DataError, match="needs 7 anomalous training images, and 'folder' has 6"):
+        counts(tmp_path, contamination=0.9)
 
 
 def test_contamination_of_healthy_images_is_refused(tmp_path: Path) -> None:
@@ -128,6 +128,46 @@ def test_unreadable_files_are_named_and_refused_or_skipped(tmp_path: Path) -> No
     splits = Folder(root=tmp_path, unreadable="skip").load(8)
     assert len(splits.train) + len(splits.validation) == 5
     assert "broken.png" in splits.warnings[0]
+
+
+def test_unreadable_files_are_refused_with_the_key_that_leaves_them_out(tmp_path: Path) -> None:
+    write(tmp_path, *many(".", 5))
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"; data\.unreadable=skip goes on without such files\.$"):
+        Folder(root=tmp_path).load(8)
+
+
+def test_constant_and_tiny_images_are_left_out_by_name(tmp_path: Path) -> None:
+    write(tmp_path, *many("train/good", 5), *many("test/good", 2), *many("test/bad", 2))
+    PIL.Image.new("L", (20, 20), 9).save(tmp_path / "train/good/flat.png")
+    PIL.Image.linear_gradient("L").resize((9, 20)).save(tmp_path / "test/bad/tiny.png")
+    splits = Folder(root=tmp_path).load(8)
+    assert [(row.normal, row.anomalous) for row in splits.table()] == [(4, 0), (1, 0), (2, 2)]
+    assert splits.warnings == (
+        f"Left out: {tmp_path}/train/good/flat.png: all pixels have one gray value.",
+        f"Left out: {tmp_path}/test/bad/tiny.png: 9 x 20 pixels, fewer than 16 a side.",
+    )
+
+
+def test_files_that_are_no_images_are_counted(tmp_path: Path) -> None:
+    write(tmp_path, *many("train/good", 5), *many("test/bad", 2))
+    for i in range(3):
+        PIL.Image.new("L", (20, 20)).save(tmp_path / f"train/good/{i}.webp")
+    PIL.Image.new("L", (20, 20)).save(tmp_path / "test/bad/0.gif")
+    other = "not PNG, JPEG, TIFF, BMP or DICOM"
+    assert Folder(root=tmp_path).load(8).warnings == (
+        f"3 files were left out: {other} (.webp).",
+        f"1 file was left out: {other} (.gif).",
+    )
+
+
+def test_the_table_of_labels_is_not_counted_among_other_files(tmp_path: Path) -> None:
+    write(tmp_path, *many(".", 4))
+    rows = "".join(f"{i}.png,normal\n" for i in range(4))
+    (tmp_path / "labels.csv").write_text(f"image,finding\n{rows}")
+    (tmp_path / "notes.txt").write_text("notes")
+    (warning,) = Folder(root=tmp_path).load(8).warnings
+    assert warning.endswith("(.txt).")
 
 
 def test_unrecognised_class_folders_are_reported(tmp_path: Path) -> None:

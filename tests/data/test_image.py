@@ -56,7 +56,7 @@ def tiff(values: np.ndarray, **tags: object) -> bytes:
     return encode(values, "TIFF", tiffinfo=info)
 
 
-TAGS = {"sample_format": 339, "largest": 341}
+TAGS = {"sample_format": 339, "least": 340, "largest": 341}
 SIXTEEN = np.array([[0, 20000, 65535]], dtype=np.uint16)
 TWELVE = np.array([[0, 1001, 4095]], dtype=np.uint16)
 
@@ -85,6 +85,26 @@ def test_a_declared_largest_value_sets_the_bits() -> None:
         image = read_image(tiff(np.minimum(TWELVE, largest), largest=largest))
         assert image.pixels[0, 0, 1].item() == pytest.approx(1001 / 4095)
         assert image.steps == ("12 bit scaled",)
+
+
+@pytest.mark.parametrize("largest", [5095, 4871])
+def test_a_declared_least_value_is_black(largest: int) -> None:
+    """Twelve bits, moved up by a thousand, would else be thirteen."""
+    values = np.minimum(TWELVE + 1000, largest).astype(np.uint16)
+    image = read_image(tiff(values, least=1000, largest=largest))
+    assert image.pixels[0, 0].tolist() == pytest.approx([0, 1001 / 4095, (largest - 1000) / 4095])
+    assert image.steps == ("1,000 subtracted, the least value that it declares", "12 bit scaled")
+    inverted = read_image(_with_photometric(tiff(values, least=1000, largest=largest), 0))
+    assert torch.allclose(inverted.pixels, 1 - image.pixels)
+
+
+def test_a_least_value_that_cannot_be_is_refused_or_not_taken() -> None:
+    lies = tiff(TWELVE, least=1000, largest=5095)
+    with pytest.raises(DataError, match=r"holds the value 0, less than the 1,000 .*; set bits to"):
+        read_image(lies)
+    assert read_image(lies, reading=Reading(bits=12)).pixels.max() == 1.0
+    nonsense = tiff(SIXTEEN, least=9000, largest=9000)  # no range at all
+    assert read_image(nonsense, reading=Reading(bits=16)).steps == ("16 bit scaled",)
 
 
 def test_signed_tiff_pixels_have_one_bit_less() -> None:
@@ -183,6 +203,21 @@ def test_caps_are_checked_before_decoding(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(module, "MAX_BYTES", len(data) - 1)
     with pytest.raises(DataError, match="MiB"):
         read_image(data)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_pixels_of_32_bits_have_a_lower_limit(dtype: type[np.generic]) -> None:
+    """80 million of them, which compress to half a megabyte, took 1.1 GiB."""
+    data = bytearray(encode(np.zeros((6, 8), dtype), "TIFF"))
+    for tag, side in ((256, 8000), (257, 5001)):
+        place = next(
+            data.index(entry)
+            for kind in (3, 4)
+            if (entry := struct.pack("<HHI", tag, kind, 1)) in data
+        )
+        data[place : place + 12] = struct.pack("<HHII", tag, 4, 1, side)
+    with pytest.raises(DataError, match="8000 x 5001 pixels of 32 bits, more than 40,000,000"):
+        read_image(bytes(data))
 
 
 def test_decompression_bomb_is_an_error_in_our_words(monkeypatch: pytest.MonkeyPatch) -> None:

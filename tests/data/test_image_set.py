@@ -24,8 +24,10 @@ from squid.errors import DataError
 
 def images(start: int, n: int = 4, patients: tuple[str, ...] | None = None) -> ImageSet:
     values = torch.arange(start, start + n, dtype=torch.uint8)
+    pixels = values[:, None, None, None].repeat(1, 1, 2, 2)
+    pixels[..., 1, 1] = 255
     return ImageSet(
-        pixels=values[:, None, None, None].expand(n, 1, 2, 2).contiguous(),
+        pixels=pixels,
         labels=np.arange(n) % 2,
         names=tuple(f"image{start + i}" for i in range(n)),
         patients=patients,
@@ -34,6 +36,18 @@ def images(start: int, n: int = 4, patients: tuple[str, ...] | None = None) -> I
 
 def splits(official: bool = False) -> Splits:
     return Splits(images(0), images(10), images(20), official)
+
+
+def test_arrays_of_one_gray_value_are_left_out_by_name() -> None:
+    given = splits()
+    given.test.pixels[2] = 7
+    checked = check(given)
+    assert checked.test.names == ("image20", "image21", "image23")
+    assert checked.warnings == ("Left out: image22 of test: all pixels have one gray value.",)
+    assert len(checked.train) == len(checked.validation) == 4
+    given.train.pixels[:] = 7
+    with pytest.raises(DataError, match="no normal image to train on"):
+        check(given)
 
 
 def test_select_takes_masks_and_places_in_order() -> None:

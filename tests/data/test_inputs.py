@@ -150,6 +150,39 @@ def test_floats_outside_the_unit_range_and_wide_integers_are_refused() -> None:
         read_images(np.full((8, 8), np.nan), 8)
 
 
+@pytest.mark.parametrize("size", [8, 48])
+def test_tensors_that_are_taken_as_they_are_carry_the_reasons_of_arrays(size: int) -> None:
+    fine, flat = np.zeros((2, 1, size, size), np.uint8)
+    fine[0, 0, 0] = 1
+    images = np.stack([fine, flat])
+    ready, read = read_images(torch.from_numpy(images), size), read_images(images, size)
+    assert ready.not_applicable == read.not_applicable
+    assert [bool(reason) for reason in ready.not_applicable] == [size == 8, True]
+    assert (ready.steps, ready.warnings) == (((), ()), ((), ()))
+
+
+def test_an_image_that_is_flat_as_bytes_has_no_score() -> None:
+    dark = np.arange(400, dtype=np.uint16).reshape(20, 20) // 4  # 0 to 99 of 65,535
+    with pytest.warns(RangeWarning):
+        loaded = read_images(dark, 20)
+    assert loaded.not_applicable[0].endswith("one gray value once it is resized to bytes")
+
+
+def test_each_image_in_memory_keeps_its_own_warnings() -> None:
+    wide = np.arange(400, dtype=np.uint16).reshape(20, 20) * 160
+    twelve = wide // 16
+    with pytest.warns(RangeWarning, match="image 1 uses the values 0 to 3,990"):
+        loaded = read_images(np.stack([wide, twelve, twelve]), 8)
+    assert [len(some) for some in loaded.warnings] == [0, 1, 1]
+    assert loaded.first_warning.startswith("image 1 uses")
+
+
+def test_an_empty_path_is_not_the_working_directory() -> None:
+    for images in ("", ["a.png", ""]):
+        with pytest.raises(DataError, match="An empty path names no file"):
+            read_images(images, 8)
+
+
 def test_constant_and_tiny_images_in_memory_carry_the_reason() -> None:
     fine = np.arange(400, dtype=np.uint16).reshape(20, 20) * 160
     images = [fine, fine / 65535, np.zeros((20, 20)), GRAY, PIL.Image.new("L", (20, 20), 7)]

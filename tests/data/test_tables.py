@@ -77,6 +77,18 @@ def test_arrays_that_unpack_to_too_much_are_refused_unread(
         read_arrays(tmp_path / "a.npz")
 
 
+def test_an_array_that_says_it_is_too_large_for_memory_is_one_sentence(tmp_path: Path) -> None:
+    header = io.BytesIO()
+    shape = {"descr": "|u1", "fortran_order": False, "shape": (2**46,)}
+    np.lib.format.write_array_header_1_0(header, shape)
+    (tmp_path / "a.npy").write_bytes(header.getvalue())
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as packed:
+        packed.writestr("images.npy", header.getvalue())
+    for read, name in ((read_array, "a.npy"), (read_arrays, "a.npz")):
+        with pytest.raises(DataError, match="it says that it holds more than fits in memory"):
+            read(tmp_path / name)
+
+
 def test_pickled_objects_are_never_loaded(tmp_path: Path) -> None:
     class Trap:
         def __reduce__(self) -> tuple[object, tuple[str]]:

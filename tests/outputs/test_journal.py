@@ -1,5 +1,6 @@
 """The journal: what a killed writer leaves, who may write, and what links do."""
 
+import json
 import os
 import subprocess
 import sys
@@ -61,7 +62,7 @@ def interrupted(target, scored, inputs=INPUTS):
 def test_it_goes_on_after_the_last_complete_line(tmp_path):
     target = tmp_path / "out.csv"
     interrupted(target, scores(1.0, 2.0))
-    with open_journal(target, INPUTS) as journal:
+    with open_journal(target, INPUTS, ["0.png", "1.png", "2.png"]) as journal:
         assert (journal.resumed, journal.replaced) == (2, False)
         more = scores(3.0, start=2)
         journal.add(more, names(more))
@@ -84,12 +85,73 @@ def test_whatever_a_killed_writer_left_a_line_is_whole_or_gone(tmp_path_factory,
     path = folder / ".out.csv.journal"
     whole = path.read_bytes()
     path.write_bytes(whole[:cut] + tail)
-    with open_journal(target, INPUTS) as journal:
+    with open_journal(target, INPUTS, [f"{i}.png" for i in range(4)]) as journal:
         kept = journal.scores.tolist()
         rest = scores(*values[len(kept) :], start=len(kept))
         journal.add(rest, names(rest))
         assert kept == values[: len(kept)]
         assert path.read_bytes() == whole
+
+
+WRONG = {
+    "no number": {"score": float("nan")},
+    "infinite": {"score": float("inf")},
+    "a text": {"score": "1.0"},
+    "an integer": {"score": 1},
+    "scored without a score": {"score": None},
+    "a score that has no meaning": {"kind": NOT_APPLICABLE},
+    "an unknown kind": {"kind": 9},
+    "a kind that is no number": {"kind": False},
+    "another source": {"source": "0.png"},
+    "steps that are no list": {"steps": "turned"},
+    "warnings that are no texts": {"warnings": [1]},
+    "no reason": {"reason": None},
+}
+
+
+@pytest.mark.parametrize("changed", WRONG.values(), ids=WRONG.keys())
+def test_a_line_that_no_scoring_wrote_is_cut_off_with_all_after_it(tmp_path, changed):
+    target, sources = tmp_path / "out.csv", ["0.png", "1.png", "2.png"]
+    interrupted(target, scores(1.0, 2.0, 3.0))
+    path = tmp_path / ".out.csv.journal"
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[2] = json.dumps({**json.loads(lines[2]), **changed}).encode() + b"\n"
+    path.write_bytes(b"".join(lines))
+    with open_journal(target, INPUTS, sources) as journal:
+        assert (journal.resumed, journal.scores.tolist()) == (1, [1.0])
+
+
+@pytest.mark.parametrize("line", [b"null\n", b"[]\n", b"[" * 99_999 + b"\n", b"{}\n"])
+def test_a_line_of_another_form_is_cut_off(tmp_path, line):
+    target = tmp_path / "out.csv"
+    interrupted(target, scores(1.0))
+    with (tmp_path / ".out.csv.journal").open("ab") as file:
+        file.write(line)
+    with open_journal(target, INPUTS, ["0.png", "1.png"]) as journal:
+        assert journal.resumed == 1
+
+
+def test_lines_beyond_the_last_source_are_cut_off(tmp_path):
+    target = tmp_path / "out.csv"
+    interrupted(target, scores(1.0, 2.0))
+    with open_journal(target, INPUTS, ["0.png"]) as journal:
+        assert journal.resumed == 1
+
+
+def test_warnings_are_kept_with_their_images(tmp_path):
+    found = ("is nearly black",)
+    some = Scores(
+        (
+            ScoredImage("a", 1.0),
+            ScoredImage("b", None, not_applicable="black", warnings=found),
+            ScoredImage("c", 2.0, warnings=found),
+        )
+    )
+    interrupted(tmp_path / "out.csv", some)
+    with open_journal(tmp_path / "out.csv", INPUTS, ["a", "b", "c"]) as journal:
+        assert list(journal.warned()) == ["b", "c"]
+        kept = {one.source: one.warnings for one in journal.images()}
+        assert kept == {"a": (), "b": found, "c": found}
 
 
 def test_a_command_that_scored_nothing_leaves_nothing(tmp_path):

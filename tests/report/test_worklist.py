@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import pytest
+from scipy.stats import spearmanr
 
 from squid.detector import Detector
 from squid.outputs.journal import open_journal
@@ -81,10 +82,32 @@ def test_every_input_has_a_row_the_most_anomalous_first(written: Path) -> None:
     }
 
 
+@pytest.mark.filterwarnings("ignore::squid.data.levels.RangeWarning")
+def test_a_warning_stands_beside_its_image(tiny_run: Path, tmp_path: Path) -> None:
+    dark = np.random.default_rng(0).integers(0, 4096, (60, 50)).astype(np.uint16)
+    for name, pixels in (("dark", dark), ("fine", dark << 4)):
+        PIL.Image.fromarray(pixels).save(tmp_path / f"{name}.png")
+    write_page(tiny_run, tmp_path, tmp_path / "page.html")
+    facts = {row["name"]: dict(row["facts"]) for row in rows_of(tmp_path / "page.html")}
+    assert facts["dark.png"]["Warning"].startswith("uses the values ")
+    assert "Warning" not in facts["fine.png"]
+
+
 def test_a_name_cannot_leave_its_place(written: Path) -> None:
     text = written.read_text("utf-8")
     assert "<script>alert" not in text
     assert any("<script>alert(1)" in row["name"] for row in rows_of(written))
+
+
+def test_a_score_above_all_held_out_ones_is_no_estimate(written: Path, tiny_run: Path) -> None:
+    highest = Detector.load(tiny_run, device="cpu").calibration.heldout_scores[-1]
+    scored = [row for row in rows_of(written) if row["score"] is not None]
+    above = [row["rarity"] for row in scored if row["score"] > highest]
+    assert above
+    assert set(above) == {"fewer than 1 in 12"}
+    assert all(row["rarity"].startswith("1 in ") for row in scored if row["score"] <= highest)
+    facts = dict(scored[0]["facts"])
+    assert facts["Rarest that can be shown"] == "fewer than 1 in 12, with 12 validation normals"
 
 
 def test_the_policy_names_this_style_and_this_script_only(written: Path) -> None:
@@ -100,6 +123,37 @@ def test_the_policy_names_this_style_and_this_script_only(written: Path) -> None
 
 def decoded(row: dict[str, Any], kind: str) -> PIL.Image.Image:
     return PIL.Image.open(io.BytesIO(base64.b64decode(row[kind].partition(",")[2])))
+
+
+@pytest.mark.parametrize("measured", [0.9, 0.468])
+def test_a_heatmap_that_was_measured_to_show_nothing_is_not_shown(
+    run: Path, tmp_path: Path, measured: float
+) -> None:
+    """The first kind that finds known anomalies is shown; where none does, the page has no heatmap
+    and says why."""
+    detector = Detector.load(run, device="cpu", backend="torch")
+    record = json.loads((run / "metrics.json").read_text())
+    at_chance = dict.fromkeys(detector.heatmap_kinds, 0.468)
+    digits = record["by_selection"]["final"]["digits"][0]
+    digits["localisation"] = at_chance | {"residual": measured}
+    (run / "metrics.json").write_text(json.dumps(record))
+    images = detector.recipe.data.load(48).test.pixels[:3, 0].numpy()
+    (folder := tmp_path / "images").mkdir()
+    for number, image in enumerate(images):
+        PIL.Image.fromarray(image).save(folder / f"{number}.png")
+    write_page(run, folder, page := tmp_path / "page.html")
+    rows, text = rows_of(page), page.read_text("utf-8")
+    assert all(row["picture"] for row in rows)
+    if measured > 0.5:
+        (place,) = (i for i in range(3) if rows[0]["name"] == f"{i}.png")
+        heat = np.asarray(decoded(rows[0], "heat")).astype(float)
+        residual = detector.explain(images[place], "residual")[0]
+        inside = (heat > 0) & (heat < 255)  # of the scale that all images share
+        assert spearmanr(heat[inside], residual[inside]).statistic > 0.95
+        assert "heatmaps: residual, in the place of" in text
+    else:
+        assert not any("heat" in row for row in rows)
+        assert "no heatmaps: localisation AUC 46.8, guessing gives 50.0" in text
 
 
 def test_pictures_are_bounded_and_keep_their_shape(written: Path) -> None:
@@ -253,7 +307,8 @@ def test_the_list_is_sorted_and_the_first_image_is_open(page: Any, written: Path
     assert texts(page, "#name") == [names[0]]
     assert texts(page, "[data-filter] b")[0] == "12"
     assert "not a medical device" in texts(page, ".warning")[0]
-    assert re.fullmatch(r"1 in [\d.]+ healthy images scores this high", texts(page, "#rarity")[0])
+    rare = r"(fewer than )?1 in [\d.]+ healthy images scores this high"
+    assert re.fullmatch(rare, texts(page, "#rarity")[0])
 
 
 def test_the_page_makes_no_request_but_for_itself(page: Any, written: Path) -> None:

@@ -4,6 +4,7 @@ What a verb calls is imported when it is: torch takes seconds, for which neither
 mistyped option should wait.
 """
 
+import signal
 import sys
 import warnings
 from typing import Annotated, Any, NoReturn
@@ -15,7 +16,7 @@ from squid.cli.benchmarking import benchmark
 from squid.cli.calibrating import calibrate
 from squid.cli.comparing import compare
 from squid.cli.doctor import doctor
-from squid.cli.options import Verb, Verbs
+from squid.cli.options import INTERRUPTED, Verb, Verbs
 from squid.cli.printing import console, errors, escaped
 from squid.cli.scoring import score
 from squid.cli.training import convert, train
@@ -24,9 +25,22 @@ from squid.cli.watching import watch
 from squid.errors import SquidError
 from squid.version import __version__
 
+
+class _Interruptible(Verbs):
+    """Ctrl-C and SIGTERM end a verb with a sentence; what it was writing is removed or kept whole.
+    Verbs that can go on where they were say so themselves."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            errors.print("Interrupted.")
+            raise typer.Exit(INTERRUPTED) from None
+
+
 app = typer.Typer(
     name="squid",
-    cls=Verbs,
+    cls=_Interruptible,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -52,6 +66,8 @@ def _root(
 def main() -> None:
     """What a user, a disk or a file can cause is one sentence and exit code 2, no traceback."""
     warnings.showwarning = _show_warning  # type: ignore[assignment]
+    # SIGTERM (docker stop, a cluster's time limit) is Ctrl-C for every verb.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()
     except SquidError as error:
@@ -61,6 +77,8 @@ def main() -> None:
         _refuse(f"{file}{error.strerror or error}.")
     except MemoryError:
         _refuse("There is not enough memory; use a smaller batch or fewer jobs at a time.")
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Column, Table
 
-from squid.cli.options import DeviceOption, set_option
+from squid.cli.options import INTERRUPTED, DeviceOption, set_option
 from squid.cli.printing import console, errors, escaped, print_line
 from squid.config import Device, EvaluatedSplit, Selection
 from squid.errors import ConfigError
@@ -189,7 +189,7 @@ def _run(
             )
     except KeyboardInterrupt:
         errors.print("Interrupted; the same command goes on.")
-        sys.exit(130)
+        raise typer.Exit(INTERRUPTED) from None
     _print(table, None)
     errors.print(f"Tables: {plan.out}/table.md, .csv, .json, .html", highlight=False)
     if table.failures:

@@ -7,6 +7,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from squid.config import Backend, Device, Precision
+from squid.errors import ConfigError
 
 Format = Literal["table", "csv", "json"]
 HeatmapKind = Literal["method", "gradcam", "residual", "memory"]
@@ -14,6 +15,8 @@ HeatmapValues = Literal["npy", "tiff"]
 
 SKIPPED = 3
 """Exit code where files could not be read and the rest was done."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C or SIGTERM."""
 
 RunFolder = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run folder left by `squid train`.")
@@ -60,6 +63,7 @@ Rate = Annotated[
         show_default="the calibration's, else the recipe's",
     ),
 ]
+Threshold = Annotated[float | None, typer.Option(metavar="SCORE", help="Flag from this score on.")]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Stop at the first file that cannot be read.")
 ]
@@ -87,6 +91,12 @@ class _Plain:
 
 class Verb(_Plain, TyperCommand):
     """A command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        # An unset variable of a script would else be the working directory: Path("") is Path(".").
+        if "" in args:
+            raise ConfigError("One of the arguments is empty; name a file, or . for this folder.")
+        return super().parse_args(ctx, args)
 
 
 class Verbs(_Plain, TyperGroup):

@@ -19,6 +19,7 @@ from squid.outputs.names import printable, text_cell
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from squid.calibration import Calibration
     from squid.cli.options import Format
     from squid.data.image_set import Splits
     from squid.evaluation.digits import DigitMeasures
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from squid.evaluation.record import Evaluation, Evaluations
     from squid.outputs.results import Results
     from squid.recipe import Recipe
-    from squid.run import Run
 
 # No emoji codes: a file name may hold what looks like one.
 console = Console(emoji=False)
@@ -150,11 +150,10 @@ def show_evaluation(
     print_line(console, f"Next: squid report {escaped(run)}")
 
 
-def show_threshold_note(console: Console, run: "Run", metrics: "Metrics") -> None:
+def show_threshold_note(console: Console, calibration: "Calibration", metrics: "Metrics") -> None:
     """Where the rate of a threshold from held-out images may lie."""
-    calibration = run.calibration
     if metrics.threshold.rate is not None and calibration.heldout:
-        point = calibration.operating_point(metrics.threshold.rate)
+        point = calibration.operating_point(metrics.threshold.rate, calibration.confidence)
         text = point.note or f"with {point.heldout} held-out images the true rate of the threshold"
         note(console, text if point.note else f"{text} lies {point.range} on images like those.")
 
@@ -200,25 +199,23 @@ def _digits(measures: "DigitMeasures") -> Table:
 
 
 def show_results(console: Console, results: "Results", *, steps: bool = False) -> None:
-    """A line per image, its name last, so that no name is cut or broken; below it its steps."""
-    from squid.calibration import one_in
-
+    """A line per image, its name last, so that no name is cut or broken; below it its warnings and
+    steps."""
     decimals = min(9, max(4, math.ceil(-math.log10(results.smallest_difference))))
     width = max(decimals + 4, len("score"))
-    head = f"{'score':>{width}}  {'healthy images':>14}  {'standardised':>12}  flagged  image"
+    head = f"{'score':>{width}}  {'healthy images':>20}  {'standardised':>12}  flagged  image"
     print_line(console, f"[bold]{head}[/]")
     for one in results.predictions():
         flagged = {True: "[bold red]yes[/]", False: "no ", None: "?  "}[one.flagged]
         score = "-" if one.score is None else f"{one.score:.{decimals}f}"
-        rarity = "-" if one.p_value is None else one_in(one.p_value)
         standardised = "-" if one.standardised is None else f"{one.standardised:.3f}"
         print_line(
             console,
-            f"{score:>{width}}  {rarity:>14}  {standardised:>12}  {flagged}      "
+            f"{score:>{width}}  {one.rarity or '-':>20}  {standardised:>12}  {flagged}      "
             f"{escaped(one.source)}",
         )
-        for step in one.steps if steps else ():
-            print_line(console, f"{'':>{width}}  {escaped(step)}")
+        for text in (*one.warnings, *(one.steps if steps else ())):
+            print_line(console, f"{'':>{width}}  {escaped(text)}")
 
 
 def show_account(console: Console, results: "Results") -> None:
@@ -235,8 +232,18 @@ def show_account(console: Console, results: "Results") -> None:
     show_left_out(console, results.left_out())
     for name, reason in results.not_applicable():
         print_line(console, f"[yellow]no score[/] {escaped(name)}: {escaped(reason)}")
+    show_warned(console, results.warned())
     show_skipped(console, results.skipped())
     print_line(console, str(results.counts))
+
+
+def show_warned(console: Console, warned: Iterable[str]) -> None:
+    """How many images have warnings, and which is the first; each has its own in its row."""
+    names = iter(warned)
+    if first := next(names, ""):
+        count = 1 + sum(1 for _ in names)
+        what = f"{count:,} images have warnings" if count > 1 else "1 image has a warning"
+        print_line(console, f"[yellow]note:[/] {what}, see the rows; the first is {escaped(first)}")
 
 
 def show_left_out(console: Console, left_out: Iterable[tuple[str, str]]) -> None:

@@ -1,7 +1,6 @@
 """The verb that scores new images: `score`."""
 
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from squid.cli.options import (
+    INTERRUPTED,
     SKIPPED,
     BackendOption,
     Calibrated,
@@ -21,6 +21,7 @@ from squid.cli.options import (
     Rate,
     RunFolder,
     Strict,
+    Threshold,
     Unverified,
 )
 from squid.cli.printing import (
@@ -38,6 +39,7 @@ from squid.cli.printing import (
 from squid.config import Damaged
 from squid.durable import replacing
 from squid.errors import ConfigError
+from squid.version import __version__
 
 if TYPE_CHECKING:
     from squid.data.decode import OnError
@@ -68,9 +70,7 @@ def score(
     ] = None,
     calibration: Calibrated = None,
     rate: Rate = None,
-    threshold: Annotated[
-        float | None, typer.Option(metavar="SCORE", help="Flag from this score on.")
-    ] = None,
+    threshold: Threshold = None,
     fdr: Annotated[
         float | None,
         typer.Option(
@@ -84,7 +84,7 @@ def score(
         typer.Option(
             metavar="FOLDER",
             help="Also write a DICOM report and a secondary capture for each image, to be sent to "
-            "an archive; all images must be DICOM files.",
+            "an archive; images that are not DICOM files are named (exit code 3).",
         ),
     ] = None,
     gsps: Annotated[
@@ -164,11 +164,11 @@ def score(
     # All that scores depend on: with the same, a killed command goes on where it stopped.
     inputs = {
         "model": detector.digest,
-        "computed": [str(detector.device), backend, precision, compile_],
+        "computed": [str(detector.device), detector.backend, precision, compile_, __version__],
         "read": detector.reading.model_dump(mode="json"),
         "files": fingerprint(opened.sources),
     }
-    with _resumable(out), open_journal(out, inputs) as journal:
+    with _resumable(out), open_journal(out, inputs, opened.sources) as journal:
         _say_what_was_there(journal)
         with FileProgress(errors) as progress:
             score_into(
@@ -264,6 +264,8 @@ def _write_dicom(results: "Results", detector: "Detector", folder: Path, gsps: b
 
     with FileProgress(errors, "writing") as progress:
         written = write_files(detector, results, folder, gsps=gsps, progress=progress)
+    if written.heatmap_note:
+        note(errors, f"the method's first heatmap is not shown: {written.heatmap_note}")
     for source, reason in written.refused:
         note(errors, f"no DICOM results for {source}: {reason}")
     print_line(errors, f"Written: {written.files:,} DICOM files in [bold]{escaped(folder)}[/]")
@@ -287,13 +289,11 @@ def _say_what_was_there(journal: "Journal") -> None:
 
 @contextmanager
 def _resumable(out: Path | None) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end a scoring with a sentence; what was scored is kept."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """An interrupted scoring into a file says that what was scored is kept."""
     try:
         yield
     except KeyboardInterrupt:
-        kept = "" if out is None else " What was scored is kept: the same command goes on."
-        print_line(errors, f"Interrupted.{kept}")
-        raise typer.Exit(130) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        if out is None:
+            raise
+        print_line(errors, "Interrupted. What was scored is kept: the same command goes on.")
+        raise typer.Exit(INTERRUPTED) from None

@@ -1,4 +1,5 @@
-"""What `squid calibrate` prints: the site's thresholds beside the run's, and how they differ."""
+"""What `squid calibrate` prints: the site's thresholds beside those the run has, and how they
+differ."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,32 +10,30 @@ from rich.table import Table
 from squid.cli.printing import escaped, note, print_line
 
 if TYPE_CHECKING:
-    from squid.calibration import Calibration, Drift, OperatingPoint
-    from squid.site import Site
+    from squid.calibration import Calibration, OperatingPoint
+    from squid.site import Comparison, Site
 
 
 def show_site(console: Console, run: Path, site: "Site") -> None:
-    """Thresholds, the false positives that the run's own one gives here, and drift."""
+    """Thresholds, the false positives that those of the run give here, and drift."""
     name = escaped(site.name)
     print_line(console, f"{escaped(run)}: {name}, {len(site.images)} healthy images")
     console.print(_thresholds(site.calibration))
     print_line(console, f"Threshold of {name}: {_point(site.point)}")
     if site.point.note:
         note(console, site.point.note)
-    from squid.calibration import percent
-
-    found = site.comparison
-    if found is None:
+    if site.comparison is None:
         print_line(console, "The run has no held-out scores of its own to compare with.")
-        return
-    print_line(console, f"Threshold of the run: {_point(found.point)}")
-    print_line(
-        console,
-        f"It flags {found.flagged} of these {len(site.images)} healthy images: "
-        f"{100 * found.flagged / len(site.images):.1f} %, for a target of "
-        f"{percent(found.point.rate)}.",
-    )
-    _show_drift(console, found.drift, found.unseen)
+    else:
+        _show_comparison(console, "the run", "held out of the training", site.comparison)
+    for one in site.others:
+        if one.name == site.name:
+            there = "of the calibration of that name"
+            _show_comparison(console, f"{name} until now", there, one)
+    if site.others:
+        console.print(_side_by_side(site))
+    for other, reason in site.unread:
+        note(console, f"{other} is not compared: {reason}")
 
 
 def _thresholds(calibration: "Calibration") -> Table:
@@ -56,17 +55,24 @@ def _cells(point: "OperatingPoint") -> tuple[str, str]:
 
 
 def _point(point: "OperatingPoint") -> str:
-    return (
-        f"{point.threshold:.9g} flags {point.promise}; with {point.heldout} images the true rate "
-        f"lies {point.range}."
+    return f"{point.threshold:.9g}: {point.meaning}."
+
+
+def _show_comparison(console: Console, whose: str, which: str, found: "Comparison") -> None:
+    """A threshold that is there already, its false positives, and drift since it was set."""
+    from squid.calibration import percent
+
+    drift = found.drift
+    print_line(console, f"Threshold of {whose}: {_point(found.point)}")
+    print_line(
+        console,
+        f"It flags {found.flagged} of these {drift.new} healthy images: "
+        f"{100 * found.flagged / drift.new:.1f} %, for a target of {percent(found.point.rate)}.",
     )
-
-
-def _show_drift(console: Console, drift: "Drift", unseen: float) -> None:
     answer = "[bold]differ[/]" if drift.found else "are not seen to differ"
     print_line(
         console,
-        f"Scores {answer} from the {drift.heldout} held out of the training: shift "
+        f"Scores {answer} from the {drift.heldout} {which}: shift "
         f"{drift.shift:+.2f} standard deviations, p = {drift.p_value:.2g} (Mann-Whitney), "
         f"{drift.ks_p_value:.2g} (Kolmogorov-Smirnov).",
     )
@@ -75,9 +81,26 @@ def _show_drift(console: Console, drift: "Drift", unseen: float) -> None:
     print_line(
         console,
         f"A shift of {drift.smallest_shift:.2f} is found 80 times in 100. One of that size turns "
-        f"the run's rate into {100 * unseen:.1f} %, so use the site's threshold whatever this test "
-        "says.",
+        f"that threshold's rate into {100 * found.unseen:.1f} %, so use the new threshold whatever "
+        "this test says.",
     )
+
+
+def _side_by_side(site: "Site") -> Table:
+    """What each calibration of the run flags of these images, at one rate."""
+    from squid.calibration import percent
+
+    count = len(site.images)
+    table = Table("calibration", "its images", "threshold", f"flags of these {count}")
+    for one in filter(None, (site.comparison, *site.others)):
+        share = f"{one.flagged} ({100 * one.flagged / count:.1f} %)"
+        until_now = " until now" if one.name == site.name else ""
+        cells = (str(one.point.heldout), f"{one.point.threshold:.6g}", share)
+        table.add_row(f"{escaped(one.name)}{until_now}", *cells)
+    # Its own images would always be flagged at about the rate, which says nothing.
+    table.add_row(f"{escaped(site.name)}, new", str(count), f"{site.point.threshold:.6g}", "-")
+    table.caption = f"each at {percent(site.point.rate)}; - set by these very images"
+    return table
 
 
 def show_groups(console: Console, column: str, site: "Site") -> None:

@@ -1,6 +1,5 @@
 """The verbs that make a run folder: `train` and `convert`."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from squid.cli.options import DeviceOption, Overwrite, Settings
+from squid.cli.options import INTERRUPTED, DeviceOption, Overwrite, Settings
 from squid.cli.printing import console, errors, escaped, print_line, show_splits
 from squid.config import Device
 from squid.errors import ConfigError
@@ -67,7 +66,7 @@ def train(
         print_line(console, escaped(chosen.title))
         show_splits(console, chosen, splits)
     again = f"squid train --resume {folder}" if seeds == 1 else "the same command"
-    with _interruptible(again), TrainingProgress(errors, shown=engine.leads) as progress:
+    with _interruptible(folder, again), TrainingProgress(errors, shown=engine.leads) as progress:
         if seeds > 1:
             folders = train_seeds(
                 chosen,
@@ -136,11 +135,15 @@ def _what_to_train(
 
 
 @contextmanager
-def _interruptible(again: str) -> Iterator[None]:
+def _interruptible(folder: Path, again: str) -> Iterator[None]:
+    """An interrupted training says how to go on, once it has a folder."""
     from squid.train import Interrupted
 
     try:
         yield
-    except Interrupted:
-        errors.print(f"Interrupted and saved. Go on with: {escaped(again)}", soft_wrap=True)
-        sys.exit(130)
+    except KeyboardInterrupt as interrupt:
+        if not folder.exists():
+            raise
+        saved = " and saved" if isinstance(interrupt, Interrupted) else ""
+        errors.print(f"Interrupted{saved}. Go on with: {escaped(again)}", soft_wrap=True)
+        raise typer.Exit(INTERRUPTED) from None

@@ -33,7 +33,7 @@ from squid.cli.printing import (
     show_threshold_note,
 )
 from squid.config import Selection, ThresholdKind
-from squid.errors import DataError, RunError
+from squid.errors import ConfigError, DataError, RunError
 
 
 def evaluate(
@@ -65,25 +65,32 @@ def evaluate(
             "that are anomalous there.",
         ),
     ] = None,
+    calibration: Calibrated = None,
     device: DeviceOption = "auto",
     unverified: Unverified = False,
     format_: OutputFormat = "table",
 ) -> None:
     """Score the test images of a run's recipe and print every metric with its interval.
 
-    The run's metrics.json keeps every selection and both thresholds; the options only choose what
-    is printed.
+    The run's metrics.json keeps every selection and both of its thresholds; the options only choose
+    what is printed.
 
     Example: `squid evaluate runs/demo`
     """
-    from squid.evaluation.evaluate import evaluate_run
+    from squid.evaluation.evaluate import at_threshold_of, evaluate_run
     from squid.evaluation.prevalence import check_prevalence, predictive_value
     from squid.run import Run
 
     if prevalence is not None:
         check_prevalence(prevalence)
+    if calibration is not None and (selection != "final" or threshold == "best_accuracy"):
+        raise ConfigError(
+            f"--calibration {calibration} sets a threshold for the scores at the end of training; "
+            "leave --selection and --threshold out."
+        )
     usual: ThresholdKind = "best_accuracy" if selection == "best_epoch" else "healthy"
     opened = Run.open(run, verify=not unverified)
+    known = opened.calibration if calibration is None else opened.site_calibration(calibration)
     record = evaluate_run(opened, device=device, settings=set_ or [])
     if selection not in record.by_selection:
         lacks = "snapshots of these images: train with train.snapshot_every"
@@ -92,6 +99,8 @@ def evaluate(
         raise RunError(f"{run} has no {lacks}, or leave --selection out.")
     evaluation = record.by_selection[selection]
     metrics = evaluation.metrics[threshold or usual]
+    if calibration is not None:
+        metrics = at_threshold_of(known, record, opened.recipe.false_positive_rate)
     chances = None if prevalence is None else predictive_value(metrics, prevalence)
     if format_ == "json":
         kept = evaluation.model_dump(mode="json", exclude={"scores", "metrics"})
@@ -107,7 +116,7 @@ def evaluate(
         show_evaluation(console, run, record, evaluation, metrics)
     if chances is not None and format_ == "table":
         print_line(console, chances.sentence)
-    show_threshold_note(errors, opened, metrics)
+    show_threshold_note(errors, known, metrics)
 
 
 def explain(
@@ -183,6 +192,7 @@ def report(
     from squid.report import write_report
     from squid.run import Run
 
+    _refuse_results(runs)
     with errors.status("Making figures"):
         opened = [Run.open(run, verify=not unverified) for run in runs]
         written = write_report(opened, out, device=device)
@@ -192,3 +202,17 @@ def report(
     if len(runs) == 1:
         run = escaped(runs[0])
         print_line(console, f"Next: squid score {run} IMAGE...   or   squid explain {run} IMAGE...")
+
+
+def _refuse_results(paths: list[Path]) -> None:
+    """An error that names the right command where results of a benchmark are given for a run."""
+    from squid.evaluation.record import read_keys
+
+    for path in paths:
+        given = path.glob("*.json") if path.is_dir() else [path] * (path.suffix == ".json")
+        is_run = (path / "recipe.toml").exists()
+        if not is_run and any("section" in read_keys(one) for one in given if one.is_file()):
+            raise ConfigError(
+                f"{path} holds results of a benchmark; draw their tables, ROC curves and figures "
+                f"with: squid benchmark {path} --table"
+            )

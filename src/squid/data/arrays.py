@@ -42,7 +42,7 @@ def resize_array(
     if floats and stacked.size and not (stacked.min() >= 0 and stacked.max() <= 1):
         raise DataError("Float images must lie in [0, 1]; divide by their largest possible value.")
     try:
-        return [_resize_one(image, size, name, reading.bits) for image in stacked]
+        return [_resize_one(image, size, reading.bits) for image in stacked]
     except DataError as error:
         raise DataError(f"{name} {error}") from None
 
@@ -74,7 +74,7 @@ def _stack(array: NDArray[np.generic]) -> NDArray[np.generic]:
     return stacked
 
 
-def _resize_one(image: NDArray[np.generic], size: int, name: str, bits: int | None) -> Resized:
+def _resize_one(image: NDArray[np.generic], size: int, bits: int | None) -> Resized:
     """One image (h, w) or (h, w, c); messages begin with a verb."""
     if image.ndim == 3 and image.shape[-1] == RGBA:
         if (image[..., 3] != OPAQUE.get(image.dtype.name, 1.0)).any():
@@ -84,16 +84,16 @@ def _resize_one(image: NDArray[np.generic], size: int, name: str, bits: int | No
         levels = Levels(image.reshape(len(image), -1).astype(np.uint16), bits or WORD)
         steps = (f"{levels.bits} bit scaled",)
         if image.ndim == 2:
-            return resized(Gray(levels, steps), size, name)
+            return resized(Gray(levels, steps), size)
         luma = _luma(levels.to_unit().reshape(image.shape))
-        return resized(Gray(luma, (*steps, GRAY_FROM), (levels.small_range(),)), size, name)
+        return resized(Gray(luma, (*steps, GRAY_FROM), (levels.small_range(),)), size)
     if image.ndim == 3 and image.dtype == np.uint8:
         # Pillow's own weights, so that an array and its file give the same pixels.
         colour = PIL.Image.fromarray(np.ascontiguousarray(image))
-        return resized(Gray(colour.convert("L"), (GRAY_FROM,)), size, name)
+        return resized(Gray(colour.convert("L"), (GRAY_FROM,)), size)
     if image.ndim == 3:
-        return resized(Gray(_luma(image), (GRAY_FROM,)), size, name)
-    return resized(Gray(image), size, name)
+        return resized(Gray(_luma(image), (GRAY_FROM,)), size)
+    return resized(Gray(image), size)
 
 
 def _luma(colour: NDArray[np.generic]) -> NDArray[np.float32]:

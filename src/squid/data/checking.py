@@ -23,6 +23,7 @@ from squid.data.dicom import DicomFacts, is_dicom
 from squid.data.dicom.header import refusal
 from squid.data.folder import Entry, Folder
 from squid.data.gray import Gray
+from squid.data.headers import raw_twins
 from squid.data.image import read_gray, warnings_of
 from squid.data.levels import Levels, Shades
 from squid.data.reading import DicomReading, Reading
@@ -249,13 +250,17 @@ class FolderCheck:
 def check_folder(folder: Folder, progress: Progress | None = None) -> FolderCheck:
     """Decode every image of a folder and gather what is found."""
     root = folder.find_folder()
-    given = folder.given(root)
+    given = folder.given(root).splits
     placed = [(split, entry) for split, entries in given.items() for entry in entries]
     if not placed:
         raise DataError(f"There is no image in {root}.")
     entries = [entry for _, entry in placed]
     known = folder.files(entries).patients or [None] * len(placed)
-    reasons = [entry.left_out or _other_object(entry, folder.dicom) for entry in entries]
+    twins = raw_twins([entry.facts for entry in entries], folder.dicom)
+    reasons = [
+        entry.left_out or _other_object(entry, folder.dicom) or twin
+        for entry, twin in zip(entries, twins, strict=True)
+    ]
     taken = [one for one, reason in zip(placed, reasons, strict=True) if not reason]
     trained = "train" if "train" in given else "all"
     warnings = folder.unrecognised([entry for split, entry in taken if split == trained])
@@ -308,7 +313,7 @@ def _look(file: CheckedFile, reading: Reading) -> CheckedFile:
             "values": _values(gray),
             "digest": _digest(picture),
             "steps": gray.steps,
-            "warnings": warnings_of(gray, file.name),
+            "warnings": tuple(f"{file.name} {warning}" for warning in warnings_of(gray)),
             "not_applicable": gray.not_applicable or not_applicable(picture),
         }
     )

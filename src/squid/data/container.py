@@ -12,6 +12,8 @@ import PIL.Image
 from squid.errors import DataError
 
 MAX_PIXELS = 80_000_000
+MAX_DEEP_PIXELS = 40_000_000
+"""Pixels of 32 bits, which Pillow and the copies of them need twice the memory for."""
 MAX_SIDE = 65_535
 """The largest side of a JPEG; a longer one makes a resized image that is as long at first."""
 MAX_CHUNKS = 100_000
@@ -37,6 +39,17 @@ def check_bytes(data: bytes) -> None:
                 raise DataError(f"has more than {MAX_CHUNKS:,} PNG chunks; save it again.")
     elif data.startswith(JPEG) and (scans := data.count(START_OF_SCAN)) > MAX_SCANS:
         raise DataError(f"has {scans:,} JPEG scans, more than {MAX_SCANS}; save it again.")
+
+
+def check_picture(picture: PIL.Image.Image) -> None:
+    """Refuses pictures, by their header, whose decoding takes too much memory."""
+    check_size(*picture.size)
+    width, height = picture.size
+    if picture.mode in ("I", "F") and width * height > MAX_DEEP_PIXELS:
+        raise DataError(
+            f"has {width} x {height} pixels of 32 bits, more than {MAX_DEEP_PIXELS:,} in all; "
+            "make it smaller, or save it with 8 or 16 bits."
+        )
 
 
 def check_size(width: int, height: int) -> None:

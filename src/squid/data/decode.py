@@ -52,14 +52,20 @@ class LoadedImages:
     """(n,) file of each image, or its number in an array."""
     skipped: tuple[tuple[str, str], ...]
     """Files that could not be read, each with the reason."""
-    warnings: tuple[str, ...] = ()
-    """What may be wrong with images that were read."""
-    steps: tuple[tuple[str, ...], ...] = ()
-    """(n,) what was done to each image, in order; empty where `not_applicable` is."""
-    not_applicable: tuple[str, ...] = ()
-    """(n,) why an image has no score, '' where it has; empty for pixels that came ready to use."""
+    warnings: tuple[tuple[str, ...], ...]
+    """(n,) what may be wrong with each image; each begins with a verb."""
+    steps: tuple[tuple[str, ...], ...]
+    """(n,) what was done to each image, in order."""
+    not_applicable: tuple[str, ...]
+    """(n,) why an image has no score, '' where it has."""
     left_out: tuple[tuple[str, str], ...] = ()
     """Paths that were not taken for images, each with the reason."""
+
+    @property
+    def first_warning(self) -> str:
+        """That of the first image which has one, with its name; '' where none has."""
+        both = zip(self.sources, self.warnings, strict=True)
+        return next((f"{source} {some[0]}" for source, some in both if some), "")
 
 
 def read_many(
@@ -75,7 +81,7 @@ def read_many(
     places: list[int] = []
     sources: list[str] = []
     skipped: list[tuple[str, str]] = []
-    found: list[str] = []
+    found: list[tuple[str, ...]] = []
     steps: list[tuple[str, ...]] = []
     reasons: list[str] = []
     left_out: list[tuple[str, str]] = []
@@ -113,7 +119,8 @@ def stream(
 ) -> Iterator[LoadedImages]:
     """All files in order, in chunks of `batch_size` files less those that are skipped.
 
-    The first file that uses a small part of its range gives a `RangeWarning`.
+    The first file with which something may be wrong gives a `RangeWarning`; every chunk has those
+    of all its files.
 
     However long the list is, at most `AHEAD` chunks wait in memory. With `for_gpu` a GPU does the
     rest of the work: all cores decode, and pixels are pinned for the copy to it.
@@ -126,9 +133,9 @@ def stream(
         nonlocal warned
         chunk = begun.popleft().finish(on_error, pinned=pinned)
         # Here rather than where it was read: a process that decodes has no one to warn.
-        if chunk.warnings and not warned:
+        if not warned and chunk.first_warning:
             warned = True
-            warnings.warn(chunk.warnings[0], RangeWarning, stacklevel=3)
+            warnings.warn(chunk.first_warning, RangeWarning, stacklevel=3)
         return chunk
 
     pool = _decoders(processes=for_gpu and len(paths) >= MANY)
@@ -180,7 +187,7 @@ class _Chunk:
         pixels = torch.empty(shape, dtype=torch.uint8, pin_memory=pinned)
         read: list[int] = []
         skipped: list[tuple[str, str]] = []
-        found: list[str] = []
+        found: list[tuple[str, ...]] = []
         steps: list[tuple[str, ...]] = []
         reasons: list[str] = []
         left_out: list[tuple[str, str]] = []
@@ -189,7 +196,7 @@ class _Chunk:
                 # Assigned by NumPy: torch would start threads on all cores for so little.
                 pixels.numpy()[len(read)] = result.pixels
                 read.append(i)
-                found += result.warnings
+                found.append(result.warnings)
                 steps.append(result.steps)
                 reasons.append(result.not_applicable)
             elif on_error == "raise":

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Literal
 
 from squid.data.base import Progress
-from squid.data.decode import OnError, read_many
+from squid.data.decode import LoadedImages, OnError, read_many
 from squid.data.image_set import FileSet, ImageSet, Splits, check
 from squid.data.reading import Reading
 from squid.data.walk import is_hidden, natural
+from squid.errors import DataError
 
 Unreadable = Literal["refuse", "skip"]
 """What to do with a file that is not a readable image."""
@@ -20,12 +21,18 @@ def read_files(
     progress: Progress | None,
     reading: Reading,
 ) -> tuple[ImageSet, tuple[str, ...]]:
-    """The images, and a warning for each file that was skipped."""
+    """The images, and a warning for each file that was skipped or has no image that a score means
+    anything of."""
     on_error: OnError = "raise" if unreadable == "refuse" else "skip"
-    loaded = read_many(files.paths, size, on_error=on_error, progress=progress, reading=reading)
-    kept = files.select(loaded.places)
+    try:
+        loaded = read_many(files.paths, size, on_error=on_error, progress=progress, reading=reading)
+    except DataError as error:
+        remedy = "data.unreadable=skip goes on without such files"
+        raise DataError(f"{str(error).removesuffix('.')}; {remedy}.") from None
+    usable = [i for i, reason in enumerate(loaded.not_applicable) if not reason]
+    kept = files.select([loaded.places[i] for i in usable])
     images = ImageSet(
-        pixels=loaded.pixels,
+        pixels=loaded.pixels[usable],
         labels=kept.labels,
         names=kept.names,
         patients=kept.patients,
@@ -35,7 +42,14 @@ def read_files(
     )
     skipped = [f"Skipped: {reason}" for _, reason in loaded.skipped]
     left_out = [f"Left out: {name} is {reason}" for name, reason in loaded.left_out]
-    return images, (*skipped, *left_out)
+    return images, (*skipped, *left_out, *unusable(loaded))
+
+
+def unusable(loaded: LoadedImages) -> tuple[str, ...]:
+    """A warning for each image of which no score means anything."""
+    both = zip(loaded.sources, loaded.not_applicable, strict=True)
+    reasons = ((name, reason.removeprefix("not applicable: ")) for name, reason in both)
+    return tuple(f"Left out: {name}: {reason}." for name, reason in reasons if reason)
 
 
 def read_splits(

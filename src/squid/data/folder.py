@@ -10,7 +10,7 @@ folder. Patients of DICOM files are those of their headers.
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -41,11 +41,13 @@ from squid.data.image_set import (
 )
 from squid.data.patients import compile_patient, match_patients
 from squid.data.tables import inside, read_json
-from squid.data.walk import find_images
+from squid.data.walk import LeftOut, find_images
 from squid.errors import DataError
 
 SPLITS = {"train": "train", "valid": "validation", "val": "validation", "test": "test"}
 NORMAL_NAMES = ("normal", "normals", "good", "healthy")
+REASONS = 3
+"""Reasons that are named where no image is used."""
 NO_LABEL = f"{LABELS} does not name them"
 ANOMALOUS_NAMES = ("abnormal", "anomalous", "anomaly", "bad", "ungood", "pneumonia")
 
@@ -64,6 +66,15 @@ class Entry(NamedTuple):
     """What its header says; None where it is not DICOM."""
     left_out: str = ""
     """Why it is not taken; '' where it is."""
+
+
+class Given(NamedTuple):
+    """What the folders give."""
+
+    splits: dict[str, list[Entry]]
+    """The files of each split, or all of them under `all`."""
+    others: LeftOut = ()
+    """Files that are no images, each with the reason."""
 
 
 class Folder(FileDataConfig):
@@ -96,11 +107,11 @@ class Folder(FileDataConfig):
         root = self.find_folder()
         given, left_out = self._asked_for(self.given(root))
         entries = [entry for found in given.values() for entry in found]
-        if not entries:
-            raise DataError(f"There is no image (PNG, JPEG, TIFF, BMP or DICOM) in {root}.")
         images, warnings = read_files(
             self.files(entries), size, self.unreadable, progress, self.reading
         )
+        if not len(images):
+            raise _no_image(root, left_out + warnings)
         warnings += left_out + self.unrecognised(given.get("train", entries))
         if set(given) == {"all"}:
             return check(replace(self._divide(images), warnings=warnings))
@@ -111,43 +122,52 @@ class Folder(FileDataConfig):
         splits = self._complete(parts, size)
         return check(replace(splits, warnings=warnings + splits.warnings))
 
-    def given(self, root: Path) -> dict[str, list[Entry]]:
-        """The files of each split, as the folders give them, or all of them under `all`."""
+    def given(self, root: Path) -> Given:
+        """The files of each split, as the folders give them."""
         if (root / "data.json").is_file():
-            return self._from_json(root)
+            return Given(self._from_json(root))
+        others: LeftOut
         if (root / LABELS).is_file():
-            return {"all": self._labelled(root)}
+            found = find_images(root)
+            table = str(root / LABELS)
+            others = tuple(one for one in found.left_out if one[0] != table)
+            return Given({"all": self._labelled(root, found.images)}, others)
         folders = subfolders(root)
-        if "train" not in folders:
-            return {"all": self._classes(root, root)}
-        given: dict[str, list[Entry]] = {}
-        for name, split in SPLITS.items():
-            if name in folders:
-                given.setdefault(split, []).extend(self._classes(root, folders[name]))
-        return given
+        named = [("all", root)]
+        if "train" in folders:
+            named = [(split, folders[name]) for name, split in SPLITS.items() if name in folders]
+        splits: dict[str, list[Entry]] = {split: [] for split, _ in named}
+        others = ()
+        for split, folder in named:
+            found = find_images(folder)
+            splits[split] += self._classes(root, folder, found.images)
+            others += found.left_out
+        return Given(splits, others)
 
-    def _asked_for(
-        self, given: dict[str, list[Entry]]
-    ) -> tuple[dict[str, list[Entry]], tuple[str, ...]]:
+    def _asked_for(self, given: Given) -> tuple[dict[str, list[Entry]], tuple[str, ...]]:
         """The files but for those without a label and for DICOM ones that are no radiographs or of
-        other views and body parts, and warnings."""
+        other views and body parts, and warnings about all that is left out."""
         kept: dict[str, list[Entry]] = {}
-        reasons: Counter[str] = Counter()
+        reasons = Counter(reason for _, reason in given.others)
         warnings: list[str] = []
-        if self.patient is None and one_patient([e.facts for es in given.values() for e in es]):
+        every = [entry for entries in given.splits.values() for entry in entries]
+        facts = [entry.facts for entry in every]
+        if self.patient is None and one_patient(facts):
             warnings.append("All DICOM files name one patient: each study is taken for a patient.")
-        for split, entries in given.items():
-            found = [(e, e.left_out or not_asked_for(e.facts, self.dicom)) for e in entries]
+        taken = [None if entry.left_out else entry.facts for entry in every]
+        others = dict(zip(every, not_asked_for(taken, self.dicom), strict=True))
+        for split, entries in given.splits.items():
+            found = [(entry, entry.left_out or others[entry]) for entry in entries]
             reasons.update(reason for _, reason in found if reason)
             kept[split] = [entry for entry, reason in found if not reason]
         warnings += [
-            f"{count} files were left out: {reason}." for reason, count in reasons.most_common()
+            f"{'1 file was' if count == 1 else f'{count} files were'} left out: {reason}."
+            for reason, count in reasons.most_common()
         ]
         return kept, tuple(warnings)
 
-    def _labelled(self, root: Path) -> list[Entry]:
+    def _labelled(self, root: Path, paths: Sequence[Path]) -> list[Entry]:
         """The images with what the table of labels says of them."""
-        paths = find_images(root).images
         names = [path.relative_to(root).as_posix() for path in paths]
         facts = read_headers(paths)
         findings = read_labels(root, names, facts)
@@ -156,12 +176,11 @@ class Folder(FileDataConfig):
             for path, name, finding, one in zip(paths, names, findings, facts, strict=True)
         ]
 
-    def _classes(self, root: Path, folder: Path) -> list[Entry]:
+    def _classes(self, root: Path, folder: Path, paths: Sequence[Path]) -> list[Entry]:
         """The images below one folder; without known class folders all are normal."""
         kinds = subfolders(folder)
         has_normal = any(_is(name, self.normal_names) for name in kinds)
         entries: list[Entry] = []
-        paths = find_images(folder).images
         for path, facts in zip(paths, read_headers(paths), strict=True):
             kind = "" if path.parent == folder else path.relative_to(folder).parts[0]
             finding = self._finding(kind, has_normal) if kind else ""
@@ -232,8 +251,8 @@ class Folder(FileDataConfig):
         if len(anomalous) == 0:
             return Splits(self.contaminate(train), validation, anomalous, official=False)
         train, held = self._hold_out(train, 1, share_of=len(normals))
-        train = train.select(self.chosen_normals(len(train)))
         chosen = self.contaminants(len(train), len(anomalous))
+        train = train.select(self.chosen_normals(len(train)))
         added = anomalous.select(chosen)
         others = anomalous.select(np.setdiff1d(np.arange(len(anomalous)), chosen))
         # Healthy images of patients who also have anomalous ones are tested on, with these.
@@ -263,12 +282,22 @@ class Folder(FileDataConfig):
         """Those left and those held out; a patient, or copies of one image, stay together."""
         if len(normals) < 2:
             raise DataError(f"{self.root} has {len(normals)} normal images; at least 2 are needed.")
-        groups = normals.patients or digests(normals)
+        groups = normals.patients or digests(normals.pixels)
         count = max(1, round(self.holdout * (share_of or len(normals))))
         held = draw_groups(groups, count, self.rng(0, stream))
         if not held.any():
             raise DataError(f"holdout = {self.holdout:g} of {self.root} is no one; raise it.")
         return normals.select(~held), normals.select(held)
+
+
+def _no_image(root: Path, reasons: tuple[str, ...]) -> DataError:
+    """That a folder holds no image, or why none of those it holds is used."""
+    if not reasons:
+        return DataError(f"There is no image (PNG, JPEG, TIFF, BMP or DICOM) in {root}.")
+    more = f" And {len(reasons) - REASONS} more reasons." if len(reasons) > REASONS else ""
+    return DataError(
+        f"There is no image in {root} that the recipe asks for. {' '.join(reasons[:REASONS])}{more}"
+    )
 
 
 def _is(name: str, names: Iterable[str]) -> bool:

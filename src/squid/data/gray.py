@@ -58,7 +58,12 @@ def gray_of(picture: PIL.Image.Image, bits: int | None, png_bits: int = 0) -> Gr
             steps.append("inverted, since zero is white")
         return Gray(values, tuple(steps))
     if upright.mode.startswith("I"):
-        levels = _levels(upright, bits, meaning, png_bits)
+        # What the recipe says counts more than what the file declares.
+        if bits is not None:
+            meaning, png_bits = Meaning(bits, inverted=meaning.inverted), 0
+        levels = _levels(upright, meaning, png_bits)
+        if meaning.least:
+            steps.append(f"{meaning.least:,} subtracted, the least value that it declares")
         steps.append(f"{levels.bits} bit scaled")
         if levels.inverted:
             steps.append("inverted, since zero is white")
@@ -75,15 +80,21 @@ def gray_of(picture: PIL.Image.Image, bits: int | None, png_bits: int = 0) -> Gr
     return Gray(upright.convert("L"), (*steps, f"gray from {mode}"))
 
 
-def _levels(picture: PIL.Image.Image, bits: int | None, meaning: Meaning, png_bits: int) -> Levels:
-    """Integers of a file with their significant bits: those asked for, else those declared."""
+def _levels(picture: PIL.Image.Image, meaning: Meaning, png_bits: int) -> Levels:
+    """Integers of a file with their significant bits, from the beginning of their range."""
     if picture.mode == "I":  # 32 bits
         extremes = np.array(picture.getextrema())
         if extremes.min() < 0 or extremes.max() > 65535:
             raise DataError("has negative pixels or more than 16 bits; save it with 8 or 16.")
     values = _to_array(picture, np.uint16)
+    if meaning.least and (lowest := int(values.min())) < meaning.least:
+        raise DataError(
+            f"holds the value {lowest:,}, less than the {meaning.least:,} that it declares to be "
+            "the least; set bits to the significant ones to read it from 0."
+        )
+    values -= np.uint16(meaning.least)
     declared = png_bits if png_bits and not is_scaled_up(values, png_bits) else meaning.bits
-    return Levels(values, bits or declared, meaning.inverted)
+    return Levels(values, declared, meaning.inverted)
 
 
 def _to_array(picture: PIL.Image.Image, dtype: type[Value]) -> NDArray[Value]:

@@ -1,11 +1,11 @@
 """What the DICOM files of a folder say: patients, labels, and which of them are not asked for."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from squid.data.dicom import DicomFacts, read_facts
-from squid.data.dicom.header import gate, refusal
+from squid.data.dicom.header import gate, is_for_presentation, is_raw, refusal
 from squid.data.reading import DicomReading
 from squid.data.tables import read_table
 from squid.data.walk import SUFFIXES, in_threads
@@ -15,6 +15,8 @@ DICOM_SUFFIXES = frozenset({".dcm", ".dicom"})
 LABELS = "labels.csv"
 """A table beside or above DICOM files, which mostly lie in one folder for each study."""
 NORMAL_FINDINGS = frozenset({"", "normal", "0"})
+
+RAW_TWIN = "for processing, and its study holds the image for presentation"
 
 Facts = Sequence[DicomFacts | None]
 """What the header of each file says; None where it is not DICOM."""
@@ -28,14 +30,38 @@ def read_headers(paths: Sequence[Path]) -> Facts:
     return [found.get(path) for path in paths]
 
 
-def not_asked_for(facts: DicomFacts | None, reading: DicomReading) -> str:
-    """Why a file is left out of a dataset; '' where it is not. An archive's study holds reports and
-    raw images as well, and other views."""
-    if facts is None:
-        return ""
-    if reason := refusal(facts, reading):
+def not_asked_for(facts: Facts, reading: DicomReading) -> list[str]:
+    """Why each file is left out of a dataset; '' where it is not, or is not DICOM. An archive's
+    study holds reports and raw images as well, and other views."""
+    both = zip(facts, raw_twins(facts, reading), strict=True)
+    return ["" if one is None else _other(one, reading) or twin for one, twin in both]
+
+
+def _other(one: DicomFacts, reading: DicomReading) -> str:
+    """Why a DICOM file is no radiograph of those that the recipe asks for; '' where it is."""
+    if reason := refusal(one, reading):
         return f"each {reason}".removesuffix(".")
-    return gate(facts, reading).removeprefix("not applicable: ")
+    return gate(one, reading).removeprefix("not applicable: ")
+
+
+def raw_twins(facts: Facts, reading: DicomReading) -> list[str]:
+    """Why each raw image is left out whose study holds the image for presentation too, of the same
+    view where both name one; '' for all other files. Both show one exposure of a patient."""
+    shown: dict[str, set[str]] = defaultdict(set)
+    for one in facts:
+        if one is not None and is_for_presentation(one):
+            shown[one.study_uid].add(one.view)
+    return [
+        RAW_TWIN if one is not None and _is_raw_twin(one, shown, reading) else "" for one in facts
+    ]
+
+
+def _is_raw_twin(one: DicomFacts, shown: Mapping[str, set[str]], reading: DicomReading) -> bool:
+    # Where raw images are refused, each has that reason already.
+    if reading.for_processing == "refuse" or not one.study_uid or not is_raw(one):
+        return False
+    views = shown.get(one.study_uid, set())
+    return bool(views) and (not one.view or "" in views or one.view in views)
 
 
 def patients_of(names: Sequence[str], facts: Facts) -> tuple[str, ...] | None:

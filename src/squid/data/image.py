@@ -15,16 +15,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from squid.data.applicable import not_applicable
+from squid.data.applicable import FLAT, not_applicable
 from squid.data.container import (
     MAX_PIXELS,
     DamageError,
     check_bytes,
-    check_size,
+    check_picture,
     count_pages,
 )
 from squid.data.damage import damage_ignored, decode_jpeg, refuse_damage, with_right_checksums
-from squid.data.dicom import HEADERLESS, OtherObject, is_dicom, is_headerless, read_dicom
+from squid.data.dicom import (
+    HEADERLESS,
+    DicomFacts,
+    OtherObject,
+    is_dicom,
+    is_headerless,
+    read_dicom,
+)
+from squid.data.dicom.header import gate
 from squid.data.gray import Gray, gray_of
 from squid.data.levels import Levels, RangeWarning, Shades, to_bytes
 from squid.data.meaning import significant_bits
@@ -58,7 +66,7 @@ class Resized:
     steps: tuple[str, ...] = ()
     """What was done to it, in order."""
     warnings: tuple[str, ...] = ()
-    """What may be wrong with it, each with its name."""
+    """What may be wrong with it; each begins with a verb, before which its name is put."""
     not_applicable: str = ""
     """Why no score means anything for it; '' where one does."""
 
@@ -72,8 +80,8 @@ def read_image(
     """A PNG, JPEG, TIFF, BMP or DICOM image, from a file or from its bytes (then `name` is used in
     messages)."""
     gray, name = _read(source, name, reading)
-    for warning in warnings_of(gray, name):
-        warnings.warn(warning, RangeWarning, stacklevel=2)
+    for warning in warnings_of(gray):
+        warnings.warn(f"{name} {warning}", RangeWarning, stacklevel=2)
     match gray.pixels:
         case PIL.Image.Image():
             pixels = np.array(gray.pixels).astype(np.float32) / np.float32(255.0)
@@ -96,20 +104,21 @@ def read_resized(path: Path, size: int, *, reading: Reading = AS_DECLARED) -> Re
 
     Eight-bit pixels never leave Pillow at full size: copying them would keep other threads waiting.
     """
-    gray, name = _read(path, str(path), reading)
-    return resized(gray, size, name)
+    gray, _ = _read(path, str(path), reading)
+    return resized(gray, size)
 
 
 def resize_picture(
     picture: PIL.Image.Image, size: int, name: str, *, reading: Reading = AS_DECLARED
 ) -> Resized:
-    """A Pillow image as `read_resized` reads its file."""
+    """A Pillow image as `read_resized` reads its file, but for damage: Pillow, and not SQUID,
+    decodes it, and passes over much of what is refused in a file."""
 
     def decode() -> Gray:
-        check_size(*picture.size)
+        check_picture(picture)
         return gray_of(picture, reading.bits)
 
-    return resized(_guard(name, decode), size, name)
+    return resized(_guard(name, decode), size)
 
 
 def _read(source: Path | str | bytes, name: str, reading: Reading) -> tuple[Gray, str]:
@@ -147,6 +156,14 @@ def _decode(data: bytes, reading: Reading) -> Gray:
         return read_dicom(data, reading.dicom)
     if is_headerless(data):
         raise DataError(f"is {HEADERLESS}")
+    # Without a header, a file names no view and no body part, and a recipe may ask for some.
+    reason = gate(DicomFacts(), reading.dicom)
+    return replace(_decode_checked(data, reading), not_applicable=reason)
+
+
+def _decode_checked(data: bytes, reading: Reading) -> Gray:
+    """The image in the bytes of a PNG, JPEG, TIFF or BMP; damage is refused, or accepted where the
+    recipe says so."""
     try:
         check_bytes(data)
         return _decode_picture(data, reading.bits)
@@ -164,7 +181,7 @@ def _decode_picture(data: bytes, bits: int | None, *, strict: bool = True) -> Gr
     """The first image of a PNG, JPEG, TIFF or BMP; when `strict`, damage is an error."""
     try:
         with PIL.Image.open(io.BytesIO(data), formats=FORMATS) as picture:
-            check_size(*picture.size)
+            check_picture(picture)
             # In one go: between parts, threads wait for each other.
             picture.decodermaxblock = len(data)
             frames = count_pages(picture)
@@ -179,8 +196,8 @@ def _decode_picture(data: bytes, bits: int | None, *, strict: bool = True) -> Gr
     return replace(gray, steps=(f"first of {frames} pages", *gray.steps))
 
 
-def resized(gray: Gray, size: int, name: str) -> Resized:
-    """Bytes of one size, with warnings that name the image."""
+def resized(gray: Gray, size: int) -> Resized:
+    """Bytes of one size, and whether a score of them means anything."""
     values: PIL.Image.Image | np.ndarray
     match gray.pixels:
         case Levels():
@@ -193,13 +210,17 @@ def resized(gray: Gray, size: int, name: str) -> Resized:
         case _:
             values, pixels = gray.pixels, _resize(gray.pixels, size)
     reason = gray.not_applicable or not_applicable(values)
-    return Resized(pixels, gray.steps, warnings_of(gray, name), reason)
+    # Values that differ by less than a byte shows are one gray value to a method.
+    if not reason and pixels.min() == pixels.max():
+        reason = f"not applicable: {FLAT} once it is resized to bytes"
+    return Resized(pixels, gray.steps, warnings_of(gray), reason)
 
 
-def warnings_of(gray: Gray, name: str) -> tuple[str, ...]:
-    """What may be wrong with an image, each with its name; a small range of values among it."""
+def warnings_of(gray: Gray) -> tuple[str, ...]:
+    """What may be wrong with an image, a small range of values among it; each begins with a verb,
+    before which its name is put."""
     small = gray.pixels.small_range() if isinstance(gray.pixels, Levels) else ""
-    return tuple(f"{name} {warning}" for warning in (*gray.warnings, small) if warning)
+    return tuple(warning for warning in (*gray.warnings, small) if warning)
 
 
 def resize(pixels: Tensor, size: int) -> Tensor:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from squid.data.applicable import FLAT, are_flat
 from squid.errors import DataError
 
 NORMAL = 0
@@ -206,9 +207,9 @@ class Splits:
         return digest.hexdigest()[:16]
 
 
-def digests(images: ImageSet) -> list[str]:
-    """One key per image, equal where the pixels are equal."""
-    return [hashlib.sha256(image.tobytes()).hexdigest() for image in images.pixels.numpy()]
+def digests(pixels: Tensor) -> list[str]:
+    """One key for each of (n, 1, h, w), equal where the pixels are equal."""
+    return [hashlib.sha256(image.tobytes()).hexdigest() for image in pixels.numpy()]
 
 
 def empty(size: int) -> ImageSet:
@@ -218,13 +219,14 @@ def empty(size: int) -> ImageSet:
 
 
 def check(splits: Splits) -> Splits:
-    """The same splits, with a warning about patients that official ones share; any other leak is
-    an error."""
+    """The splits without images of one gray value, of which no score means anything, with a warning
+    about each, and about patients that official splits share; any other leak is an error."""
+    splits = _without_flat(splits)
     if len(splits.train) == 0:
         raise DataError("There is no normal image to train on; check the dataset's root.")
     seen: dict[str, tuple[str, str]] = {}
     for split, images in splits.items():
-        for digest, name in zip(digests(images), images.names, strict=True):
+        for digest, name in zip(digests(images.pixels), images.names, strict=True):
             first_split, first_name = seen.setdefault(digest, (split, name))
             if first_split != split:
                 raise DataError(
@@ -235,6 +237,19 @@ def check(splits: Splits) -> Splits:
     if warnings and not splits.official:
         raise DataError(warnings[0])
     return replace(splits, warnings=splits.warnings + tuple(warnings))
+
+
+def _without_flat(splits: Splits) -> Splits:
+    """Files of one gray value are left out when they are read; arrays are not."""
+    parts: dict[str, ImageSet] = {}
+    warnings = []
+    for split, images in splits.items():
+        flat = are_flat(images.pixels).numpy()
+        parts[split] = images.select(~flat) if flat.any() else images
+        warnings += [
+            f"Left out: {images.names[i]} of {split}: {FLAT}." for i in np.flatnonzero(flat)
+        ]
+    return Splits(**parts, official=splits.official, warnings=(*splits.warnings, *warnings))
 
 
 def _shared_patients(splits: Splits) -> Iterator[str]:

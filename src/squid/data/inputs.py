@@ -16,13 +16,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from squid.data.applicable import reasons_of
 from squid.data.arrays import resize_array
 from squid.data.base import Progress
 from squid.data.decode import LoadedImages, OnError, read_many, stream
+from squid.data.headers import raw_twins, read_headers
 from squid.data.image import Resized, resize_picture
 from squid.data.levels import RangeWarning
 from squid.data.opening import special_kind
-from squid.data.reading import AS_DECLARED, Reading
+from squid.data.reading import AS_DECLARED, DicomReading, Reading
 from squid.data.walk import Found, LeftOut, find_images, in_threads, summary
 from squid.errors import DataError
 
@@ -44,11 +46,13 @@ class Opened:
     sources: tuple[str, ...]
     size: int
     reading: Reading = AS_DECLARED
+    warnings: tuple[tuple[str, ...], ...] = ()
+    """(n,) what may be wrong with each image in memory; of files, what is wrong is found when they
+    are decoded."""
     steps: tuple[tuple[str, ...], ...] = ()
-    """(n,) what was done to each image in memory; empty where `not_applicable` is."""
+    """(n,) what was done to each image in memory."""
     not_applicable: tuple[str, ...] = ()
-    """(n,) for images in memory: why one has no score, '' where it has; empty for pixels (n, 1,
-    size, size) uint8, which are taken as they are."""
+    """(n,) why an image in memory has no score, '' where it has."""
     left_out: LeftOut = ()
     """Paths that were not taken for images, each with the reason."""
 
@@ -70,16 +74,29 @@ class Opened:
             )
             return
         for start in range(0, len(self), batch_size):
-            places = tuple(range(start, min(start + batch_size, len(self))))
-            part = slice(start, start + batch_size)
-            yield LoadedImages(
-                self.content[part],
-                places,
-                self.sources[part],
-                (),
-                steps=self.steps[part],
-                not_applicable=self.not_applicable[part],
-            )
+            yield self._part(self.content, start, min(start + batch_size, len(self)))
+
+    def read(self, on_error: OnError, progress: Progress | None) -> LoadedImages:
+        """All images at once."""
+        if isinstance(self.content, Tensor):
+            return self._part(self.content, 0, len(self))
+        loaded = read_many(
+            self.content, self.size, on_error=on_error, progress=progress, reading=self.reading
+        )
+        return replace(loaded, left_out=self.left_out + loaded.left_out)
+
+    def _part(self, pixels: Tensor, start: int, end: int) -> LoadedImages:
+        """Some of the images in memory."""
+        part = slice(start, end)
+        return LoadedImages(
+            pixels[part],
+            tuple(range(start, end)),
+            self.sources[part],
+            (),
+            self.warnings[part],
+            self.steps[part],
+            self.not_applicable[part],
+        )
 
 
 def open_images(
@@ -87,11 +104,14 @@ def open_images(
 ) -> Opened:
     """The images of a user's input; files are not decoded yet."""
     if isinstance(images, Tensor) and _is_plain(images) and _is_ready(images, size):
-        return _in_memory(images, size)
+        nothing = ((),) * len(images)
+        return _in_memory(images, size, nothing, nothing, reasons_of(images))
     paths: list[Path] = []
     read: list[Resized] = []
     for image in _one_by_one(images):
         match image:
+            case str() if not image:
+                raise DataError("An empty path names no file; name one, or . for this folder.")
             case str() | os.PathLike():
                 paths.append(Path(image))
             case PIL.Image.Image():
@@ -103,16 +123,32 @@ def open_images(
         if paths and read:
             raise DataError("Files and images in memory are mixed; give them one after the other.")
     if not read and not isinstance(images, (np.ndarray, Tensor)):
-        found = list_files(paths, on_error)
+        found = _without_raw_twins(list_files(paths, on_error), reading.dicom)
         sources = tuple(map(str, found.images))
         return Opened(found.images, sources, size, reading, left_out=found.left_out)
-    found_wrong = [warning for one in read for warning in one.warnings]
-    if found_wrong:
-        warnings.warn(found_wrong[0], RangeWarning, stacklevel=2)
     pixels = np.array([one.pixels for one in read], np.uint8).reshape(-1, 1, size, size)
-    reasons = tuple(one.not_applicable for one in read)
-    opened = _in_memory(torch.from_numpy(pixels), size)
-    return replace(opened, steps=tuple(one.steps for one in read), not_applicable=reasons)
+    opened = _in_memory(
+        torch.from_numpy(pixels),
+        size,
+        tuple(one.warnings for one in read),
+        tuple(one.steps for one in read),
+        tuple(one.not_applicable for one in read),
+    )
+    named = (f"image {i} {text}" for i, one in enumerate(read) for text in one.warnings)
+    if first := next(named, ""):
+        warnings.warn(first, RangeWarning, stacklevel=2)
+    return opened
+
+
+def _without_raw_twins(found: Found, reading: DicomReading) -> Found:
+    """The files but for raw images that are there for presentation too."""
+    # Headers are read once more for this, so only where raw images are taken at all.
+    if reading.for_processing == "refuse":
+        return found
+    both = list(zip(found.images, raw_twins(read_headers(found.images), reading), strict=True))
+    left_out = [(str(path), reason) for path, reason in both if reason]
+    images = tuple(path for path, reason in both if not reason)
+    return Found(images, (*found.left_out, *left_out))
 
 
 def _is_plain(image: object) -> bool:
@@ -128,12 +164,19 @@ def _is_plain(image: object) -> bool:
 
 
 def _is_ready(images: Tensor, size: int) -> bool:
-    """Whether a tensor is taken as it is: (n, 1, size, size) uint8."""
+    """Whether the pixels of a tensor are taken as they are: (n, 1, size, size) uint8."""
     return images.dtype == torch.uint8 and images.shape[1:] == (1, size, size)
 
 
-def _in_memory(pixels: Tensor, size: int) -> Opened:
-    return Opened(pixels, tuple(f"image {i}" for i in range(len(pixels))), size)
+def _in_memory(
+    pixels: Tensor,
+    size: int,
+    warnings: tuple[tuple[str, ...], ...],
+    steps: tuple[tuple[str, ...], ...],
+    reasons: tuple[str, ...],
+) -> Opened:
+    sources = tuple(f"image {i}" for i in range(len(pixels)))
+    return Opened(pixels, sources, size, warnings=warnings, steps=steps, not_applicable=reasons)
 
 
 def _one_by_one(images: Images) -> Iterator[object]:
@@ -165,18 +208,7 @@ def read_images(
 ) -> LoadedImages:
     """Files, folders or images in memory as gray bytes of one size."""
     opened = open_images(images, size, reading=reading, on_error=on_error)
-    if isinstance(opened.content, Tensor):
-        places = tuple(range(len(opened)))
-        return LoadedImages(
-            opened.content,
-            places,
-            opened.sources,
-            (),
-            steps=opened.steps,
-            not_applicable=opened.not_applicable,
-        )
-    loaded = read_many(opened.content, size, on_error=on_error, progress=progress, reading=reading)
-    return replace(loaded, left_out=opened.left_out + loaded.left_out)
+    return opened.read(on_error, progress)
 
 
 def list_files(given: Sequence[Path], on_error: OnError = "raise") -> Found:

@@ -13,8 +13,10 @@ from squid.errors import DataError
 
 WHITE_IS_ZERO = 0
 SIGNED = 2
-PHOTOMETRIC, BITS_PER_SAMPLE, SAMPLE_FORMAT, LARGEST_SAMPLE = 262, 258, 339, 341
-"""Tags of TIFF 6.0; the last one is SMaxSampleValue, the end of the range of possible values."""
+PHOTOMETRIC, BITS_PER_SAMPLE, SAMPLE_FORMAT = 262, 258, 339
+LEAST_SAMPLE, LARGEST_SAMPLE = 340, 341
+"""Tags of TIFF 6.0; the last two are SMinSampleValue and SMaxSampleValue, the ends of the range of
+possible values."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,8 @@ class Meaning:
 
     bits: int = WORD
     """Significant bits."""
+    least: int = 0
+    """The value at which the range begins, which is subtracted."""
     inverted: bool = False
     """Whether zero is white and Pillow has not inverted the pixels yet."""
 
@@ -37,16 +41,18 @@ def meaning_of(picture: PIL.Image.Image) -> Meaning:
         raise DataError("has signed pixels of 8 bits; save it with unsigned ones.")
     # A sign takes one bit. Files of 32 bits are read where their values fit in 16.
     bits = min(_first(tags.get(BITS_PER_SAMPLE, 1)) - signed, WORD)
-    if LARGEST_SAMPLE in tags:
-        bits = _bits_for(_first(tags[LARGEST_SAMPLE]), bits)
+    largest = _first(tags.get(LARGEST_SAMPLE, 2**bits - 1))
+    least = _first(tags.get(LEAST_SAMPLE, 0))
+    least = least if 0 < least < largest else 0
     # Pillow inverts pixels of up to eight bits itself.
     wide = picture.mode == "F" or picture.mode.startswith("I")
-    return Meaning(bits, wide and tags.get(PHOTOMETRIC) == WHITE_IS_ZERO)
+    inverted = wide and tags.get(PHOTOMETRIC) == WHITE_IS_ZERO
+    return Meaning(_bits_for(largest - least, bits), least, inverted)
 
 
 def _bits_for(largest: float, bits: int) -> int:
-    """The bits of a declared largest value: images of one detector then get the same scale, even
-    if each declares its own maximum."""
+    """The bits of a declared range: images of one detector then get the same scale, even if each
+    declares its own maximum."""
     if not 1 <= largest < 2**bits:
         return bits
     return int(largest).bit_length()

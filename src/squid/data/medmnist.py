@@ -61,8 +61,8 @@ def _without_copies(
     given: ImageSet, validation: ImageSet, test: ImageSet
 ) -> tuple[ImageSet, tuple[str, ...]]:
     """The training images but for copies of held-out ones, which the published files hold."""
-    held = set(digests(validation)) | set(digests(test))
-    unique = np.array([digest not in held for digest in digests(given)], dtype=bool)
+    held = set(digests(validation.pixels)) | set(digests(test.pixels))
+    unique = np.array([digest not in held for digest in digests(given.pixels)], dtype=bool)
     if unique.all():
         return given, ()
     left_out = f"{(~unique).sum()} training images are copies of held-out ones and were left out."

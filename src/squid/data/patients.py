@@ -8,8 +8,8 @@ import regex
 from squid.errors import DataError
 
 MAX_LENGTH = 500
-SECONDS = 20.0
-"""For all names together; a hundred thousand take less than a second."""
+SECONDS = 2.0
+"""Processor time for all names together; a hundred thousand take less than a second."""
 
 
 def compile_patient(expression: str) -> "regex.Pattern[str]":

@@ -16,13 +16,14 @@ class DicomReading(Config):
     it has none), the percentiles 0.5 and 99.5 of the image, or all that can be stored."""
     for_processing: Literal["refuse", "window"] = "refuse"
     """What to do with images for processing, whose gray values are the detector's: refuse them, or
-    apply `voi` to them."""
+    apply `voi` to them. One whose study holds the image for presentation, of the same view where
+    both name it, is left out in either case."""
     views: tuple[str, ...] = ()
-    """The views that are taken, such as PA and AP; others, and files that name none, have no score.
-    All are taken when left out."""
+    """The views that are taken, such as PA and AP; others, and files that name none, as all that
+    are not DICOM, have no score and are not trained on. All are taken when left out."""
     body_parts: tuple[str, ...] = ()
-    """The body parts that are taken, such as CHEST; others, and files that name none, have no
-    score. All are taken when left out."""
+    """The body parts that are taken, such as CHEST; others, and files that name none, as all that
+    are not DICOM, have no score and are not trained on. All are taken when left out."""
 
 
 class Reading(Config):

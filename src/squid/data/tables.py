@@ -119,6 +119,8 @@ def read_array(path: Path) -> np.ndarray:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "it says that it holds more than fits in memory"
     if "pickle" in str(error):  # NumPy advises to allow it
         return "it holds Python objects, which are not loaded"
     return str(error).partition("\n")[0] or type(error).__name__

@@ -59,13 +59,30 @@ def find_images(folder: Path) -> Found:
     unknown: list[Path] = []
     left_out: list[tuple[str, str]] = []
     for path in _files_below(folder, left_out):
-        (images if path.suffix.lower() in SUFFIXES else unknown).append(path)
-    for path, reason in zip(unknown, in_threads(_why_no_image, unknown), strict=True):
+        (images if _is_named_so(path) else unknown).append(path)
+    for path, reason in zip(unknown, in_threads(_why_left_out, unknown), strict=True):
         if reason:
             left_out.append((str(path), reason))
         else:
             images.append(path)
     return Found(tuple(natural(images)), tuple(sorted(left_out)))
+
+
+def why_no_image(path: Path) -> str:
+    """Why a regular file is not taken for an image; '' where it is. An OSError where it cannot be
+    read."""
+    if _is_named_so(path):
+        return ""
+    with open(path, "rb", buffering=0, opener=open_regular) as file:
+        header = file.read(HEADER)
+    if not header:
+        return "empty"
+    if path.name.upper() == DICOM_DIRECTORY:
+        return "a directory of DICOM files"
+    suffix = path.suffix.lower() or "no suffix"
+    if is_headerless(header):
+        return HEADERLESS.removesuffix(".")
+    return "" if is_image(header) else f"{OTHER} ({suffix})"
 
 
 def is_image(header: bytes) -> bool:
@@ -148,21 +165,15 @@ def _kind(entry: os.DirEntry[str]) -> str:
     return special_kind(mode) or "file"
 
 
-def _why_no_image(path: Path) -> str:
-    """Why a file without the ending of an image is none; '' where it is one."""
+def _is_named_so(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES
+
+
+def _why_left_out(path: Path) -> str:
     try:
-        with open(path, "rb", buffering=0, opener=open_regular) as file:
-            header = file.read(HEADER)
+        return why_no_image(path)
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
-    if not header:
-        return "empty"
-    if path.name.upper() == DICOM_DIRECTORY:
-        return "a directory of DICOM files"
-    suffix = path.suffix.lower() or "no suffix"
-    if is_headerless(header):
-        return HEADERLESS.removesuffix(".")
-    return "" if is_image(header) else f"{OTHER} ({suffix})"
 
 
 def _identity(folder: Path) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from squid.calibration import Calibration
 from squid.config import Device, EvaluatedSplit, Selection
 from squid.data.image_set import Splits
 from squid.data.pixels import add_noise
@@ -18,6 +19,7 @@ from squid.evaluation.digits import DigitMeasures, measure_digits, train_reader
 from squid.evaluation.localisation import measure_localisation
 from squid.evaluation.metrics import (
     BEST_ACCURACY,
+    Metrics,
     estimate,
     evaluate,
     healthy,
@@ -59,6 +61,14 @@ def evaluate_run(
     return evaluations
 
 
+def at_threshold_of(calibration: Calibration, record: Evaluations, rate: float) -> Metrics:
+    """The metrics of the final weights at the threshold of a site's calibration; `rate` is that of
+    the recipe, for a calibration that names none."""
+    point = calibration.operating_point(calibration.rate or rate, calibration.confidence)
+    threshold = healthy(point.threshold, point.rate)
+    return evaluate(record.final.scores, record.images.labels, threshold=threshold)
+
+
 def save_evaluations(run: Run, evaluations: Evaluations) -> None:
     """Keep the record as `metrics.json` in the run folder, and what a reader must know of it in the
     model card."""
@@ -96,11 +106,9 @@ def evaluate_detector(
     data: str | None = None,
     split: EvaluatedSplit = "test",
 ) -> Evaluations:
-    """Every selection on the test split, at both kinds of threshold. On the validation split, which
-    serves choices between settings, only the end of training is evaluated."""
-    if split == "validation":
-        # Snapshots hold scores of the test images, which a choice between settings must not see.
-        splits, snapshots = replace(splits, test=splits.validation), None
+    """Every selection on the test split, at both kinds of threshold. The validation split, which
+    serves choices between settings, has no epoch by labels: those would be of the same images."""
+    splits, snapshots = evaluated(split, splits, snapshots)
     if not len(splits.test):
         raise DataError("The data has no test images; give its recipe a test split.")
     recipe = detector.recipe
@@ -113,6 +121,8 @@ def evaluate_detector(
     }
     if snapshots:
         selected |= select(snapshots, splits.validation.labels, rate)
+    if split == "validation":
+        selected.pop("best_epoch", None)
     by_selection = {name: _evaluation(name, one, splits, rate) for name, one in selected.items()}
     # Heatmaps are made by the final weights only: snapshots keep scores, no networks.
     places = {
@@ -129,6 +139,19 @@ def evaluate_detector(
         images=TestImages.of(splits.test),
         by_selection=by_selection,
     )
+
+
+def evaluated(
+    split: EvaluatedSplit, splits: Splits, snapshots: Snapshots | None
+) -> tuple[Splits, Snapshots | None]:
+    """The images to evaluate in the place of the test images, and so their scores in snapshots: a
+    choice between settings must not see those of the test images."""
+    if split == "test":
+        return splits, snapshots
+    if snapshots is not None:
+        seen = snapshots["validation"]
+        snapshots = {"epochs": snapshots["epochs"], "validation": seen, "test": seen}
+    return replace(splits, test=splits.validation), snapshots
 
 
 def _evaluation(name: Selection, selected: Selected, splits: Splits, rate: float) -> Evaluation:

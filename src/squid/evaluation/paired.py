@@ -89,7 +89,8 @@ def compare(first: Evaluations, second: Evaluations, selection: Selection) -> Co
     scores = first.by_selection[selection].array, second.by_selection[selection].array[order]
     everywhere = [""] * len(images.name)
     pooled = difference(*scores, images.labels, everywhere)
-    assert pooled is not None
+    if pooled is None:
+        raise DataError("A paired test needs two images of each class; evaluate on more images.")
     found = {
         name: difference(*scores, images.labels, groups, least=LEAST)
         for name, groups in images.strata.items()

@@ -2,15 +2,15 @@
 of a run folder and `result.json` of a job."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import SerializeAsAny, ValidationError
+from pydantic import Field, SerializeAsAny, ValidationError, model_validator
 
-from squid.config import Config, EvaluatedSplit, Selection, ThresholdKind
+from squid.config import Config, EvaluatedSplit, Selection, ThresholdKind, first_mistake
 from squid.data.image_set import ANOMALOUS, ImageSet
 from squid.errors import DataError
 from squid.evaluation.confounds import Confounds, strata
@@ -29,7 +29,7 @@ class TestImages(Config):
     __test__ = False  # for pytest, which collects classes of such names
 
     name: tuple[str, ...]
-    label: tuple[int, ...]
+    label: tuple[Annotated[int, Field(ge=0, le=1)], ...]
     finding: tuple[str, ...]
     """'|'-joined; '' where nothing is known."""
     strata: Mapping[str, tuple[str, ...]] = {}
@@ -98,6 +98,17 @@ class Evaluations(Config):
     split: EvaluatedSplit = "test"
     images: TestImages
     by_selection: Mapping[Selection, Evaluation]
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        images, found = self.images, self.by_selection
+        columns: list[Sequence[Any]] = [images.label, images.finding, *images.strata.values()]
+        columns += [one.scores for one in found.values()]
+        if any(len(one) != len(images.name) for one in columns):
+            raise ValueError("its columns do not have one value for each image.")
+        if "final" not in found:
+            raise ValueError("it has no selection 'final'.")
+        return self
 
     @property
     def final(self) -> Evaluation:
@@ -229,7 +240,8 @@ def read_record(kind: type[R], path: Path) -> R:
     except (OSError, UnicodeDecodeError):
         raise DataError(f"{path} cannot be read.") from None
     except ValidationError as error:
-        # pydantic lists every field that fails; the first one is enough to find the mistake.
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "its content"
-        raise DataError(f"{path} is no {kind.__name__}: {place} does not fit.") from None
+        reason = first_mistake(error).removesuffix(".")
+        raise DataError(
+            f"{path} is damaged or of another kind ({reason}); make it anew, by squid evaluate or "
+            "squid benchmark."
+        ) from None

@@ -24,6 +24,7 @@ COLUMNS = (
     "flagged",
     "status",
     "reason",
+    "warnings",
     "threshold",
     "rate",
     "model",
@@ -41,6 +42,7 @@ class ImageRecord(TypedDict):
     flagged: bool | None
     status: Status
     reason: str
+    warnings: list[str]
     steps: NotRequired[list[str]]
 
 
@@ -67,13 +69,15 @@ def _write_csv(results: Results, file: TextIO, steps: bool) -> None:
             prediction.flagged,
             _status(prediction),
             text_cell(prediction.not_applicable),
+            text_cell("; ".join(prediction.warnings)),
             *context,
         ]
         writer.writerow([*row, *([text_cell("; ".join(prediction.steps))] if steps else [])])
     # Then the files that have no score, so that every file that was found has a row.
     for status, others in (("skipped", results.skipped()), ("left out", results.left_out())):
         for source, reason in others:
-            row = [file_cell(source), None, None, None, None, status, text_cell(reason), *context]
+            nothing = [None] * 4
+            row = [file_cell(source), *nothing, status, text_cell(reason), None, *context]
             writer.writerow([*row, *([None] if steps else [])])
 
 
@@ -108,6 +112,7 @@ def record(prediction: Prediction, steps: bool) -> ImageRecord:
         flagged=prediction.flagged,
         status=_status(prediction),
         reason=portable(prediction.not_applicable),
+        warnings=list(prediction.warnings),
     )
     if steps:
         made["steps"] = list(prediction.steps)
@@ -136,6 +141,6 @@ def read_results(path: Path) -> list[dict[str, str]]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} is not a readable CSV file ({error}).") from None
     for row in rows:
-        for name in ("reason", "steps"):
+        for name in ("reason", "warnings", "steps"):
             row[name] = cell_text(row.get(name) or "")
     return rows

@@ -18,6 +18,7 @@ from squid.data.inputs import Opened
 from squid.detector import Detector, Prediction
 from squid.errors import ConfigError
 from squid.outputs.journal import LEFT_OUT, NOT_APPLICABLE, SCORED, SKIPPED, Journal
+from squid.run import OWN_CALIBRATION
 from squid.version import __version__
 
 AT_ONCE = 1024
@@ -113,6 +114,10 @@ class Results:
         """Images without a score, each with the reason."""
         return self._journal.reasons(NOT_APPLICABLE)
 
+    def warned(self) -> Iterator[str]:
+        """Images with which something may be wrong, such as that they are nearly black."""
+        return self._journal.warned()
+
     @property
     def smallest_difference(self) -> float:
         """Difference of the two nearest unequal scores, for a table in which neighbours differ; 1
@@ -150,12 +155,10 @@ def flag_by_rate(detector: Detector, rate: float | None = None) -> Flagging:
             detector.operating_point(rate)  # refuses, with the remedy
         return Flagging(None, notes=("The run is not calibrated, so no image is flagged.",))
     point = detector.operating_point(rate)
-    meaning = (
-        f"flags {point.promise}; with {point.heldout} held-out images the true rate lies "
-        f"{point.range}"
-    )
     notes = (point.note,) if point.note else ()
-    return Flagging(point.threshold, point.rate, point.confidence, meaning=meaning, notes=notes)
+    return Flagging(
+        point.threshold, point.rate, point.confidence, meaning=point.meaning, notes=notes
+    )
 
 
 def flag_by_threshold(threshold: float) -> Flagging:
@@ -189,5 +192,5 @@ def describe(run: Path, detector: Detector, calibration: str | None) -> About:
         version=__version__,
         digest=detector.digest,
         method=detector.recipe.method.name,
-        calibration=calibration or "run",
+        calibration=calibration or OWN_CALIBRATION,
     )

@@ -45,8 +45,8 @@ def write_report(
         made = ComparisonPage(opened)
     if not made.has_pictures and _has_pictures(out):
         raise RunError(
-            f"{out} has pictures, a new page would have none: {' '.join(made.cautions)} Restore the "
-            "images, or name another file by --out."
+            f"{out} has pictures, a new page would have none: {' '.join(made.cautions)} Restore "
+            "the images, or name another file by --out."
         )
     # The page comes first: it collects the charts that are saved next to it.
     page = made.page()

@@ -1,14 +1,11 @@
-"""What a reader of a report must not overlook, and which heatmaps show nothing."""
+"""What a reader of a report must not overlook."""
 
 from squid.data.image_set import Splits
-from squid.evaluation.localisation import PRIORS, beats_priors
 from squid.evaluation.percent import percent
 from squid.evaluation.record import Evaluation, Evaluations
 
 CHANCE = 0.5
 """AUC of guessing."""
-NEAR_CHANCE = 0.55
-"""Localisation AUC up to which a heatmap is taken for a guess."""
 FEW = 20
 """Images of a class below which its shares say little."""
 
@@ -38,21 +35,3 @@ def _of_numbers(final: Evaluation) -> list[str]:
                 "images would give."
             )
     return found
-
-
-def heatmaps_at_chance(final: Evaluation) -> dict[str, str]:
-    """Kinds of heatmaps that do not find known anomalies, each with the reason."""
-    reasons = {}
-    for kind, one in final.localisation.items():
-        if kind in PRIORS:
-            continue
-        if one.auroc.value < NEAR_CHANCE:
-            reasons[kind] = f"localisation AUC {percent(one.auroc.value)}, guessing gives 50.0"
-        elif not beats_priors(final.localisation, kind):
-            hits = percent(one.pointing.value)
-            reasons[kind] = f"hits {hits} % of boxes, no more than a map that knows no image"
-    if final.digits:
-        for kind, auc in final.digits[0].localisation.items():
-            if auc < NEAR_CHANCE:
-                reasons[kind] = f"localisation AUC {percent(auc)}, guessing gives 50.0"
-    return reasons

@@ -9,16 +9,14 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 
-from squid.calibration import one_in
 from squid.data.image import read_gray
 from squid.detector import Detector, Prediction, ScoredImage
 from squid.durable import replacing
 from squid.errors import DataError
-from squid.evaluation.evaluate import read_evaluations
+from squid.evaluation.default_heatmap import default_heatmap, measured_at_chance
 from squid.evaluation.percent import rate_percent
 from squid.heatmaps import shared_scale
 from squid.outputs.results import Flagging, flag_by_rate
-from squid.report.cautions import heatmaps_at_chance
 from squid.report.figures.images import HEATMAP_NAMES
 from squid.report.overlay_picture import Explanation, explanation_picture
 
@@ -111,12 +109,12 @@ def _explain(
         written.left_out += chunk.left_out
         done += len(chunk.sources) + len(chunk.skipped) + len(chunk.left_out)
         if chunk.sources:
-            scores = detector.score(chunk.pixels)
+            scores = detector.score_files(chunk.pixels).images
             heat = detector.explain(chunk.pixels, written.kind)
             reconstructions = detector.reconstruct(chunk.pixels)
             scored = [
-                ScoredImage(source, None if reason else float(score), not_applicable=reason)
-                for source, score, reason in zip(
+                ScoredImage(source, None if reason else one.score, not_applicable=reason)
+                for source, one, reason in zip(
                     chunk.sources, scores, chunk.not_applicable, strict=True
                 )
             ]
@@ -130,30 +128,18 @@ def _explain(
 def _choose(detector: Detector, asked: str | None) -> WrittenOverlays:
     """The kind of heatmap, and what must be said of it: its own measured failure, or that of the
     method's first kind, which it stands in for."""
-    chance = _at_chance(detector)
-    first = _first_choice(detector, {})
-    kind = asked or _first_choice(detector, chance)
-    if kind in chance:
-        return WrittenOverlays(kind, warning=f"Do not read this heatmap: {chance[kind]}.")
+    if not detector.heatmap_kinds:
+        raise DataError(f"A detector of the method {detector.recipe.method.name} has no heatmaps.")
+    first, default = detector.heatmap_kinds[0], default_heatmap(detector)
+    # Pictures of heatmaps were asked for: where none shows anything, the first one says so itself.
+    kind = asked or default.kind or first
+    if reason := measured_at_chance(detector).get(kind):
+        return WrittenOverlays(kind, warning=f"Do not read this heatmap: {reason}.")
     if asked or kind == first:
         return WrittenOverlays(kind)
     shown, passed = HEATMAP_NAMES[kind], HEATMAP_NAMES[first]
-    reason = f"{shown} is shown in the place of {passed}, the method's first ({chance[first]})"
-    return WrittenOverlays(kind, note=reason)
-
-
-def _at_chance(detector: Detector) -> dict[str, str]:
-    """Kinds of heatmaps that were measured and found to point nowhere, each with the reason."""
-    record = None if detector.run is None else read_evaluations(detector.run)
-    return {} if record is None else heatmaps_at_chance(record.final)
-
-
-def _first_choice(detector: Detector, chance: dict[str, str]) -> str:
-    """The method's first kind of heatmap that is not at chance, else its first."""
-    kinds = detector.heatmap_kinds
-    if not kinds:
-        raise DataError(f"A detector of the method {detector.recipe.method.name} has no heatmaps.")
-    return next((kind for kind in kinds if kind not in chance), kinds[0])
+    note = f"{shown} is shown in the place of {passed}, the method's first ({default.reason})"
+    return WrittenOverlays(kind, note=note)
 
 
 def _answer(prediction: Prediction, flagging: Flagging) -> str:
@@ -162,11 +148,11 @@ def _answer(prediction: Prediction, flagging: Flagging) -> str:
         return f"no score: {prediction.not_applicable}"
     words = [f"score {prediction.score:.4g}"]
     if prediction.p_value is not None:
-        words.append(f"{one_in(prediction.p_value)} healthy images scores this high")
+        words.append(f"{prediction.rarity} healthy images scores this high")
     if flagging.threshold is None:
         return " · ".join([*words, "not calibrated: not flagged"])
     flagged = "flagged" if prediction.flagged else "not flagged"
-    rate = f" for {rate_percent(flagging.rate)} false alarms" if flagging.rate else ""
+    rate = f", target: {rate_percent(flagging.rate)} false alarms" if flagging.rate else ""
     return " · ".join([*words, f"{flagged} (threshold {flagging.threshold:.4g}{rate})"])
 
 

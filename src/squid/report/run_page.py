@@ -9,11 +9,12 @@ from squid.config import Device
 from squid.data.image_set import Splits
 from squid.detector import Detector
 from squid.errors import RunError, SquidError
+from squid.evaluation.default_heatmap import heatmaps_at_chance
 from squid.evaluation.evaluate import read_evaluations
 from squid.evaluation.percent import rate_percent
 from squid.evaluation.record import Evaluation, Evaluations
 from squid.report import examples, figures, memories, tables
-from squid.report.cautions import cautions, heatmaps_at_chance
+from squid.report.cautions import cautions
 from squid.report.figures.images import HEATMAP_NAMES, Example, heatmap_scales
 from squid.report.overview import cards, choose_groups
 from squid.report.page import (

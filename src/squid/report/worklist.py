@@ -23,16 +23,17 @@ import torch
 from matplotlib import colormaps
 from numpy.typing import NDArray
 
-from squid.calibration import one_in
 from squid.data.decode import cores
 from squid.data.dicom import read_facts
 from squid.data.image import read_gray, resized
 from squid.detector import Detector, Prediction
 from squid.durable import replacing
 from squid.errors import DataError
+from squid.evaluation.default_heatmap import DefaultHeatmap, default_heatmap
 from squid.heatmaps import shared_scale
 from squid.outputs.names import portable
 from squid.outputs.results import Results
+from squid.report.figures.images import HEATMAP_NAMES
 from squid.report.page import RESEARCH_ONLY, asset, inlined
 
 SHOWN = 400
@@ -55,10 +56,11 @@ Row = dict[str, Any]
 def write_worklist(detector: Detector, results: Results, out: Path) -> Path:
     """Write the page; every input of the scoring is listed in it, or counted."""
     predictions = list(islice(results.predictions(), LISTED))
+    shown = default_heatmap(detector)
     style, script = asset("page.css") + asset("worklist.css"), asset("worklist.js")
     values = {
         "title": escape(f"Worklist of {portable(Path(results.about.run).name)}"),
-        "about": escape(_summary(results)),
+        "about": escape(_summary(results) + _heatmap_note(detector, shown)),
         "warning": RESEARCH_ONLY,
         "policy": _policy(style, script),
         "style": style,
@@ -70,7 +72,7 @@ def write_worklist(detector: Detector, results: Results, out: Path) -> Path:
     before, after = asset("worklist.html").split("$rows")
     unscored = list(chain(results.not_applicable(), results.skipped(), results.left_out()))
     name_of = _short_names([one.source for one in predictions] + [name for name, _ in unscored])
-    rows = chain(_scored(detector, predictions, name_of), _unscored(unscored, name_of))
+    rows = chain(_scored(detector, predictions, shown.kind, name_of), _unscored(unscored, name_of))
     with replacing(out) as partial, partial.open("w", encoding="utf-8") as file:
         file.write(Template(before).substitute(values) + "[")
         for number, row in enumerate(rows):
@@ -89,12 +91,15 @@ def _short_names(sources: Sequence[str]) -> Callable[[str], str]:
 
 
 def _scored(
-    detector: Detector, predictions: Sequence[Prediction], name_of: Callable[[str], str]
+    detector: Detector,
+    predictions: Sequence[Prediction],
+    heatmap: str | None,
+    name_of: Callable[[str], str],
 ) -> Iterator[Row]:
     """A row for each image with a score; the first ones with pictures."""
     facts = _Facts(detector)
     scored = [one for one in predictions if one.score is not None]
-    pictures = _pictures(detector, [one.source for one in scored[:SHOWN]])
+    pictures = _pictures(detector, [one.source for one in scored[:SHOWN]], heatmap)
     for prediction in scored:
         yield {
             "source": portable(prediction.source),
@@ -102,7 +107,7 @@ def _scored(
             "score": prediction.score,
             "p_value": prediction.p_value,
             "flagged": prediction.flagged,
-            "rarity": "" if prediction.p_value is None else one_in(prediction.p_value),
+            "rarity": prediction.rarity,
             "facts": facts.of(prediction),
             **next(pictures, {}),
         }
@@ -132,8 +137,8 @@ class _Shown(NamedTuple):
     pixels: NDArray[np.uint8]  # (size, size)
 
 
-def _pictures(detector: Detector, sources: Sequence[str]) -> Iterator[Row]:
-    """Picture, heatmap and reconstruction of each image, or why there is none."""
+def _pictures(detector: Detector, sources: Sequence[str], heatmap: str | None) -> Iterator[Row]:
+    """Picture, heatmap of this kind and reconstruction of each image, or why there is none."""
     scale: tuple[float, float] | None = None
     with ThreadPoolExecutor(cores(), thread_name_prefix="worklist") as pool:
         for start in range(0, len(sources), AT_ONCE):
@@ -141,7 +146,7 @@ def _pictures(detector: Detector, sources: Sequence[str]) -> Iterator[Row]:
             read = list(pool.map(lambda source: _look(detector, source), some))
             there = [one for one in read if isinstance(one, _Shown)]
             pixels = torch.from_numpy(np.array([one.pixels for one in there]))[:, None]
-            heat = detector.explain(pixels) if there and detector.heatmap_kinds else None
+            heat = detector.explain(pixels, heatmap) if there and heatmap else None
             scale = shared_scale(heat) if heat is not None and scale is None else scale
             reconstructions = detector.reconstruct(pixels) if there else None
             place = 0
@@ -169,7 +174,7 @@ def _look(detector: Detector, source: str) -> _Shown | str:
     share = min(1.0, SIDE / max(picture.size))
     small = max(1, round(share * picture.width)), max(1, round(share * picture.height))
     shown = picture.resize(small, PIL.Image.Resampling.BICUBIC)
-    return _Shown(_jpeg(shown), resized(gray, detector.recipe.method.size, source).pixels)
+    return _Shown(_jpeg(shown), resized(gray, detector.recipe.method.size).pixels)
 
 
 def _strength(heat: NDArray[np.float32], scale: tuple[float, float]) -> NDArray[np.float32]:
@@ -210,7 +215,7 @@ class _Facts:
         self._studies: dict[str, int] = {}
         known = detector.calibration
         self._rarest = (
-            f"{one_in(1 / (known.heldout + 1))}, with {known.heldout} {known.source}"
+            f"fewer than 1 in {known.heldout}, with {known.heldout} {known.source}"
             if known.heldout
             else ""
         )
@@ -225,6 +230,7 @@ class _Facts:
             ("Standardised", "" if standardised is None else f"{standardised:.3f}"),
             ("Folder", portable(str(Path(prediction.source).parent))),
             ("Done to read it", "; ".join(prediction.steps)),
+            ("Warning", "; ".join(prediction.warnings)),
         ]
         return [(name, text) for name, text in pairs if text]
 
@@ -261,6 +267,16 @@ def _summary(results: Results) -> str:
     about, flagging = results.about, results.flagging
     threshold = f"threshold: {flagging.meaning}" if flagging.meaning else "not calibrated: no flags"
     return f"{about.method} · {results.counts} · {threshold}"
+
+
+def _heatmap_note(detector: Detector, shown: DefaultHeatmap) -> str:
+    """Why there is no heatmap, or another one than the method's first; '' where it is that one."""
+    if not shown.reason:
+        return ""
+    if shown.kind is None:
+        return f" · no heatmaps: {shown.reason}"
+    first, other = (HEATMAP_NAMES[kind] for kind in (detector.heatmap_kinds[0], shown.kind))
+    return f" · heatmaps: {other}, in the place of {first} ({shown.reason})"
 
 
 def _limits(results: Results, listed: int) -> str:

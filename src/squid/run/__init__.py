@@ -18,10 +18,11 @@ files.py             what is read at all
 """
 
 from squid.run.environment import Environment, SplitSize, commit, describe_environment
-from squid.run.folder import Run
+from squid.run.folder import OWN_CALIBRATION, Run
 from squid.run.manifest import UnverifiedWarning
 
 __all__ = [
+    "OWN_CALIBRATION",
     "Environment",
     "Run",
     "SplitSize",

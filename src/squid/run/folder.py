@@ -3,7 +3,7 @@
 import hashlib
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from squid.calibration import Calibration
 from squid.config import Config
-from squid.durable import locked, write_text
+from squid.durable import locked, remove_partial, write_text
 from squid.errors import RunError
 from squid.methods import build
 from squid.methods.base import Method
@@ -28,11 +28,13 @@ from squid.train.monitor import Epoch, State
 
 C = TypeVar("C", bound=Config)
 
+TRAINED_ON = "training-images.sha256"
 FILES = (
     "recipe.toml",
     "model.safetensors",
     "training.safetensors",
     "calibration.json",
+    TRAINED_ON,
     "metrics.json",
     "history.csv",
     "environment.json",
@@ -45,6 +47,10 @@ FILES = (
     MANIFEST,
 )
 """What a training and the verbs after it write."""
+UNLOCKED = ("metrics.json", "model-card.md", "report.html")
+"""Those among them that `evaluate` and `report` write, which hold no lock."""
+OWN_CALIBRATION = "run"
+"""What results call the calibration that a training makes; no site's may be called so."""
 
 
 class Run:
@@ -102,10 +108,17 @@ class Run:
         self.path.mkdir(parents=True, exist_ok=True)
         try:
             with locked(self.path / ".lock", str(self.path)):
+                self._remove_partial()
                 yield
         finally:
             with suppress(OSError):  # it holds something
                 self.path.rmdir()
+
+    def _remove_partial(self) -> None:
+        """What killed writers left; nothing in a folder elsewhere that a link leads to."""
+        remove_partial(self.path, "|".join(re.escape(n) for n in FILES if n not in UNLOCKED))
+        if not (sites := self.path / "calibrations").is_symlink():
+            remove_partial(sites, r".+\.json")
 
     @property
     def name(self) -> str:
@@ -144,7 +157,7 @@ class Run:
         that is finished always has its manifest."""
         self.save_method(method)
         text = _json(calibration)
-        covered = ("recipe.toml", "model.safetensors", "training.safetensors")
+        covered = ("recipe.toml", "model.safetensors", "training.safetensors", TRAINED_ON)
         there = [name for name in covered if (self.path / name).is_file()]
         digests = {name: self._manifest.digest(name) for name in there}
         digests["calibration.json"] = hashlib.sha256(text.encode()).hexdigest()
@@ -167,6 +180,18 @@ class Run:
         method = build(self.recipe.method)
         method.restore(load_tensors(self._checked("model.safetensors")))
         return method.eval()
+
+    def save_training_images(self, digests: Iterable[str]) -> None:
+        """Digests of the images that it is trained on, so that no calibration takes them for new
+        ones; sorted, so that they tell no order."""
+        self._write_text(TRAINED_ON, "".join(f"{digest}\n" for digest in sorted(digests)))
+
+    @property
+    def training_images(self) -> frozenset[str]:
+        """Their digests; empty where the training kept none."""
+        if not check_file(self.path / TRAINED_ON).is_file():
+            return frozenset()
+        return frozenset(self._checked(TRAINED_ON).read_text(encoding="utf-8").split())
 
     @property
     def calibration(self) -> Calibration:
@@ -258,6 +283,10 @@ class Run:
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,63}", name, re.ASCII):
             raise RunError(
                 f"'{name}' cannot name a calibration; use letters, digits, '-', '_' and '.'."
+            )
+        if name.lower() == OWN_CALIBRATION:
+            raise RunError(
+                f"'{name}' names the run's own calibration in results; choose another --name."
             )
         if (folder := self._site(name).parent).is_symlink():
             raise RunError(f"{folder} is a link; calibrations are kept in the run folder itself.")

@@ -1,10 +1,11 @@
 """States from which an interrupted training goes on: the last one and the one before it."""
 
 import errno
+import math
 import os
 import warnings
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 
@@ -66,8 +67,43 @@ def drop_states(folder: Path) -> None:
 def _read(path: Path) -> State | None:
     """The state in a file, loaded weights-only; None where it is damaged."""
     try:
-        state = torch.load(check_file(path), map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, about strange pickles
+            state = torch.load(check_file(path), map_location="cpu", weights_only=True)
+        return cast("State", state) if _is_whole(state) else None
     except Exception:  # on broken bytes torch raises many kinds
         return None
-    whole = isinstance(state, dict) and state.keys() == State.__annotations__.keys()
-    return cast("State", state) if whole else None
+
+
+def _is_whole(state: Any) -> bool:
+    """Whether each part of a state is there and of its kind. Whether it belongs to a training, only
+    that training knows."""
+    if not isinstance(state, dict) or state.keys() != State.__annotations__.keys():
+        return False
+    places = [state[name] for name in ("stage", "epoch", "step")]
+    totals, optimizers = state["totals"], state["optimizers"]
+    return (
+        all(type(one) is int and one >= 0 for one in places)
+        and isinstance(totals, dict)
+        and all(type(one) is float and math.isfinite(one) for one in totals.values())
+        and isinstance(state["method"], dict)
+        and all(map(_is_number, state["method"].values()))
+        and isinstance(optimizers, list)
+        and all(map(_is_optimizer, optimizers))
+    )
+
+
+def _is_optimizer(saved: Any) -> bool:
+    """Whether it is the `state_dict` of an optimiser."""
+    moments = [value for one in saved["state"].values() for value in one.values()]
+    groups = saved["param_groups"]
+    return (
+        all(one is None or _is_number(one) for one in moments)
+        and isinstance(groups, list)
+        and all(isinstance(group["params"], list) for group in groups)
+    )
+
+
+def _is_number(values: Any) -> bool:
+    """Whether it is a tensor without NaN; an infinite value may stand for none yet."""
+    return isinstance(values, torch.Tensor) and not bool(values.isnan().any())

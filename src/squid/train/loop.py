@@ -8,7 +8,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -23,6 +23,7 @@ from squid.train.engine import Engine
 from squid.train.interrupts import Interrupted, interrupts
 from squid.train.monitor import Epoch, Monitor, State, Weights
 from squid.train.optimizers import rate, restore_optimizer, set_rate
+from squid.train.position import Position, position_of
 from squid.train.sampler import Sampler
 from squid.train.step import Step, Switch, join_ranks, make_step, pick_form
 
@@ -59,16 +60,6 @@ class TrainConfig(Config):
         return Augment.model_validate(value) if isinstance(value, Mapping) else value
 
 
-@dataclass
-class _Position:
-    """Where a training stands: all that resuming needs besides weights and optimisers."""
-
-    stage: int = 0
-    epoch: int = 0
-    step: int = 0
-    totals: dict[str, float] = field(default_factory=dict)
-
-
 def train(
     method: Method,
     store: ImageStore,
@@ -84,11 +75,10 @@ def train(
     join_ranks(method, engine.ranks)
     method.begin(len(store))
     method.to(engine.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    begin = _Position()
     if state is not None:
         method.restore(state["method"])
-        begin = _Position(state["stage"], state["epoch"], state["step"], dict(state["totals"]))
     stages = method.stages()
+    begin = Position() if state is None else position_of(state, stages, len(store))
     with interrupts() as interrupted:
         context = _Context(method, store, config, seed, engine, monitor, interrupted)
         for number in range(begin.stage, len(stages)):
@@ -96,7 +86,7 @@ def train(
             if state is not None and number == begin.stage:
                 trainer.run(begin, state["optimizers"])
             else:
-                trainer.run(_Position(number))
+                trainer.run(Position(number))
     if engine.precision == "bf16":
         round_to_bf16(method)
     _fit_to(method, store)
@@ -163,7 +153,7 @@ class _StageTrainer:
         self.step: Step = make_step(form, method, self.stage, store, engine)
         self.saved = time.monotonic()
 
-    def run(self, begin: _Position, optimizers: Sequence[Weights] | None = None) -> None:
+    def run(self, begin: Position, optimizers: Sequence[Weights] | None = None) -> None:
         # A resumed stage goes on with the state of its optimisers.
         if optimizers is not None:
             for optimizer, saved in zip(self.step.optimizers, optimizers, strict=True):

@@ -7,8 +7,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from squid.errors import RunError
 from squid.methods.base import OptimizerConfig
 from squid.train.adam import FusedAdam
+
+MOMENTS: dict[type[torch.optim.Optimizer], tuple[str, ...]] = {
+    torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"),
+    torch.optim.RMSprop: ("step", "square_avg"),
+    torch.optim.SGD: (),
+}
+"""What each kind keeps of every parameter, at least."""
 
 
 def build_optimizer(
@@ -48,6 +56,11 @@ def build_optimizer(
 def restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """Moments and counts from `saved`; rates and flags stay the optimiser's own, so that a training
     may go on in another form of the step or with an edited recipe."""
+    if not _fits(optimizer, saved):
+        raise RunError(
+            "The saved optimisers do not belong to this recipe; restore recipe.toml, or train anew "
+            "with --overwrite."
+        )
     # Everything but the parameters' numbers comes from this optimiser, not from the saved one.
     groups = [
         {**old, **{key: value for key, value in own.items() if key != "params"}}
@@ -59,6 +72,20 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -
         for number, moments in saved["state"].items()
     }
     optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _fits(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> bool:
+    """Whether there is a moment of the right shape for each parameter that has some."""
+    own, groups = optimizer.param_groups, saved["param_groups"]
+    if [len(one["params"]) for one in own] != [len(one["params"]) for one in groups]:
+        return False
+    shapes = dict(enumerate(p.shape for group in own for p in group["params"]))
+    needed = {n for kind, names in MOMENTS.items() if isinstance(optimizer, kind) for n in names}
+    return saved["state"].keys() <= shapes.keys() and all(
+        needed <= moments.keys()
+        and all(v is None or v.shape in (shapes[number], ()) for v in moments.values())
+        for number, moments in saved["state"].items()
+    )
 
 
 def rate(config: OptimizerConfig, time: float, length: int) -> float:
