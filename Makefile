@@ -17,8 +17,9 @@ demo: install
 	$(BIN)/squid evaluate runs/demo
 	$(BIN)/squid report runs/demo
 
+# Test files side by side, one for each core; tests of one file share what it trains.
 test: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: install
 	$(BIN)/ruff check .

@@ -283,6 +283,37 @@ def test_a_folder_has_one_training(tiny_recipe: Path, tmp_path: Path) -> None:
     assert [row["epoch"] for row in Run(out).history] == ["1", "2"]
 
 
+def test_the_next_writer_removes_what_a_killed_one_left(run: Path) -> None:
+    (run / "calibrations").mkdir()
+    left = (
+        ".resume.pt.ab_d3f8h.part",
+        ".history.csv.12345678.part",
+        "calibrations/.a.json.zzzzzzzz.part",
+    )
+    # Not under the lock, of another length, or not ours.
+    others = (
+        ".metrics.json.12345678.part",
+        ".resume.pt.1234.part",
+        "mine.part",
+        ".mine.12345678.part",
+    )
+    for name in (*left, *others):
+        (run / name).write_text("half of it")
+    with Run(run).only_writer():
+        assert not any((run / name).exists() for name in left)
+    assert all((run / name).exists() for name in others)
+
+
+def test_what_a_killed_writer_left_elsewhere_stays(run: Path) -> None:
+    elsewhere = run.parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / ".a.json.12345678.part").write_text("not ours")
+    (run / "calibrations").symlink_to(elsewhere)
+    (run / ".resume.pt.12345678.part").mkdir()
+    with Run(run).only_writer():
+        assert (elsewhere / ".a.json.12345678.part").exists()
+
+
 def test_a_folder_that_was_made_for_nothing_is_removed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="refused"), Run(tmp_path / "new" / "run").only_writer():
         raise ValueError("refused")

@@ -226,38 +226,6 @@ def test_no_state_that_is_whole_is_one_sentence(recipe, tmp_path):
             run.load_state()
 
 
-def test_the_next_writer_removes_what_a_killed_one_left(recipe, tmp_path):
-    run = Run.create(tmp_path / "run", recipe)
-    (run.path / "calibrations").mkdir()
-    left = (
-        ".resume.pt.ab_d3f8h.part",
-        ".history.csv.12345678.part",
-        "calibrations/.a.json.zzzzzzzz.part",
-    )
-    # Not under the lock, of another length, or not ours.
-    others = (
-        ".metrics.json.12345678.part",
-        ".resume.pt.1234.part",
-        "mine.part",
-        ".mine.12345678.part",
-    )
-    for name in (*left, *others):
-        (run.path / name).write_text("half of it")
-    with run.only_writer():
-        assert not any((run.path / name).exists() for name in left)
-    assert all((run.path / name).exists() for name in others)
-
-
-def test_what_a_killed_writer_left_elsewhere_stays(recipe, tmp_path):
-    run, elsewhere = Run.create(tmp_path / "run", recipe), tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / ".a.json.12345678.part").write_text("not ours")
-    (run.path / "calibrations").symlink_to(elsewhere)
-    (run.path / ".resume.pt.12345678.part").mkdir()
-    with run.only_writer():
-        assert (elsewhere / ".a.json.12345678.part").exists()
-
-
 def test_a_full_disk_leaves_the_state_before(recipe, tmp_path):
     """A limit on the size of files is a disk that is full, for whoever writes."""
     run = Run.create(tmp_path / "run", recipe)

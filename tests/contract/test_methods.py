@@ -74,6 +74,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "fusion": {
         "parts": [
             {"name": "ae_u", "channels": (8, 16, 16), "latent": 8, "hidden": 64, "batch_size": 16,
+             "smooth": 0.05, "brighter": True,
              "epochs": 20, "optimizer": QUICK, "preprocess": ["standardise"]},
             {"name": "synthetic_lesions", "channels": (8, 16, 16), "batch_size": 16, "epochs": 20,
              "optimizer": QUICK},

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from squid.config import parse
 from squid.errors import ConfigError
-from squid.methods.ae_u import LOG_VARIANCE, AeU, AeUConfig
+from squid.methods.ae_u import LEAST_SPREAD, LOG_VARIANCE, AeU, AeUConfig
 from squid.methods.base import Batch
 
 
@@ -75,3 +75,67 @@ def test_an_uncertain_pixel_counts_less() -> None:
 def test_sizes_that_cannot_be_halved_are_refused() -> None:
     with pytest.raises(ConfigError, match="size 72 must be a multiple of 16"):
         parse(AeUConfig, {"size": 72}, "a recipe")
+
+
+def smooth(**settings: object) -> AeU:
+    """With smoothed residuals, measured on 64 images of noise."""
+    torch.manual_seed(0)
+    config = {"size": 16, "channels": (4, 4), "hidden": 8, "latent": 3, "smooth": 0.1}
+    method = AeU(AeUConfig.model_validate({**config, **settings})).eval()
+    images = 0.4 + 0.2 * torch.rand(64, 1, 16, 16)
+    with torch.no_grad():
+        method.finalize([Batch(part, torch.arange(32), {}) for part in images.split(32)])
+    return method
+
+
+def test_smoothed_residuals_count_in_units_of_their_spread_at_each_pixel() -> None:
+    method, images = smooth(), 0.4 + 0.2 * torch.rand(500, 1, 16, 16)
+    with torch.no_grad():
+        residuals = method._smoothed(images)
+        heatmap = method.heatmap(images)
+        assert_close(method.score(images), heatmap.square().mean((1, 2)))
+    spread = method.residual_spread
+    assert_close(heatmap, ((residuals - method.residual_mean) / spread).abs())
+    # The mean spread of other images of the kind is one, but for the share that is added.
+    found = heatmap.square().mean().sqrt()
+    assert found == pytest.approx(1 / (1 + LEAST_SPREAD), rel=0.1)
+
+
+def test_a_blob_outweighs_noise_of_as_many_pixels() -> None:
+    """Smoothing is there for this: single pixels that differ cancel, and a lesion does not."""
+    method, plain = smooth(), tiny()
+    usual = torch.full((1, 1, 16, 16), 0.5)
+    blob, noise = usual.clone(), usual.clone()
+    blob[..., 6:10, 6:10] += 0.2
+    scattered = torch.zeros(256)
+    scattered[torch.randperm(256, generator=torch.Generator().manual_seed(1))[:16]] = 0.2
+    noise += scattered.view(1, 1, 16, 16) * torch.tensor([1.0, -1.0]).repeat(128).view(1, 1, 16, 16)
+    with torch.no_grad():
+        rise = [
+            [float(m.score(x) - m.score(usual)) for x in (blob, noise)] for m in (method, plain)
+        ]
+    (smooth_blob, smooth_noise), (plain_blob, plain_noise) = rise
+    assert smooth_blob > 3 * abs(smooth_noise)
+    assert plain_blob < 3 * abs(plain_noise)
+
+
+def test_only_brighter_pixels_count_where_that_is_asked_for() -> None:
+    both, brighter = smooth(), smooth(brighter=True)
+    usual = torch.full((1, 1, 16, 16), 0.5)
+    bright, dark = usual.clone(), usual.clone()
+    bright[..., 6:10, 6:10] += 0.3
+    dark[..., 6:10, 6:10] -= 0.3
+    with torch.no_grad():
+        assert both.score(dark) > 2 * both.score(usual)
+        assert brighter.score(bright) > 2 * brighter.score(usual)
+        assert brighter.score(dark) < both.score(dark) / 2
+        assert brighter.heatmap(dark).min() >= 0
+
+
+def test_brighter_needs_smoothed_residuals() -> None:
+    with pytest.raises(ConfigError, match="brighter needs smoothed residuals"):
+        parse(AeUConfig, {"brighter": True}, "a recipe")
+
+
+def test_the_published_score_keeps_no_residuals() -> None:
+    assert "residual_mean" not in tiny().state_dict()

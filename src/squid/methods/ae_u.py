@@ -5,16 +5,29 @@ The decoder predicts a mean and a variance for each pixel. An error counts in un
 variance, so the borders of healthy organs, which no code predicts well, weigh little.
 """
 
-from typing import ClassVar, Literal
+from collections.abc import Iterable
+from typing import Annotated, ClassVar, Literal, Self
 
+import torch
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from squid.methods.auto_encoder import AutoEncoder
 from squid.methods.base import Batch, MethodConfig, Shared
 from squid.methods.reconstruction import Count, DenseConfig
 from squid.nn.autoencoder import to_signed
+from squid.nn.blur import gaussian_blur
 from squid.nn.conv import at_least_float32
-from squid.nn.uncertainty import LOG_VARIANCE, gaussian_terms, relative_error
+from squid.nn.uncertainty import (
+    LOG_VARIANCE,
+    gaussian_terms,
+    relative_error,
+    relative_residual,
+)
+
+LEAST_SPREAD = 0.25
+"""Share of the mean spread that is added to that of each pixel, so that pixels which hardly vary do
+not count without limit."""
 
 
 class AeUConfig(DenseConfig):
@@ -25,16 +38,61 @@ class AeUConfig(DenseConfig):
     hidden: Count = 2048
     """Units of the layer between the convolutions and the code."""
     epochs: Count = 200
+    smooth: Annotated[float, Field(ge=0.0, le=0.25)] = 0.0
+    """Standard deviation, as a share of the side, of a Gaussian that smooths residuals before they
+    are squared: the noise of single pixels cancels, a lesion stays. Residuals then count in units
+    of their spread at each pixel over the training images. 0 as published."""
+    brighter: bool = False
+    """Whether only pixels count that are brighter than expected, as opacities are. It needs
+    `smooth`."""
+
+    @model_validator(mode="after")
+    def _check_brighter(self) -> Self:
+        if self.brighter and not self.smooth:
+            raise ValueError("brighter needs smoothed residuals; set smooth, such as 0.04.")
+        return self
 
 
 class AeU(AutoEncoder):
-    """Score: mean over pixels of the squared error divided by the predicted variance."""
+    """Score: mean over pixels of the squared error divided by the predicted variance; with `smooth`
+    of the square of the heatmap, which has the smoothed residual in units of its spread."""
 
     Config: ClassVar[type[MethodConfig]] = AeUConfig
     title = "AE-U"
     paper = "Mao et al., MICCAI 2020, doi:10.1007/978-3-030-59725-2_51"
 
     maps = 2
+    config: AeUConfig
+    residual_mean: Tensor
+    residual_spread: Tensor
+
+    def __init__(self, config: AeUConfig) -> None:
+        super().__init__(config)
+        if config.smooth:
+            side = (config.size, config.size)
+            self.register_buffer("residual_mean", torch.zeros(side))
+            self.register_buffer("residual_spread", torch.ones(side))
+
+    def finalize(self, batches: Iterable[Batch]) -> None:
+        """Measures the smoothed residuals of the training images."""
+        if not self.config.smooth:
+            return
+        # Sums instead of maps: those of all images would not fit in memory.
+        count, total, squares = 0, torch.zeros(()), torch.zeros(())
+        for batch in batches:
+            residuals = self._smoothed(batch.images).double()  # (b, h, w)
+            count += len(residuals)
+            total = total.to(residuals) + residuals.sum(0)
+            squares = squares.to(residuals) + residuals.square().sum(0)
+        mean = total / count
+        spread = (squares / count - mean.square()).clamp_min(0.0).sqrt()
+        self.residual_mean.copy_(mean)
+        self.residual_spread.copy_(spread + LEAST_SPREAD * spread.mean())
+
+    def _smoothed(self, images: Tensor) -> Tensor:
+        """(b, h, w): residuals in units of the predicted deviation, smoothed."""
+        residuals = relative_residual(to_signed(images), *self._predict(images))
+        return gaussian_blur(residuals.squeeze(1), self.config.smooth * self.config.size)
 
     def loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         return gaussian_terms(to_signed(batch.images), *self._predict(batch.images))
@@ -46,8 +104,15 @@ class AeU(AutoEncoder):
         mean, log_variance = maps.chunk(2, dim=1)
         return mean, log_variance.clamp(*LOG_VARIANCE)
 
+    def score(self, images: Tensor) -> Tensor:
+        maps = self.heatmap(images)
+        return (maps.square() if self.config.smooth else maps).mean((1, 2))
+
     def heatmap(self, images: Tensor) -> Tensor:
-        return relative_error(to_signed(images), *self._predict(images)).squeeze(1)
+        if not self.config.smooth:
+            return relative_error(to_signed(images), *self._predict(images)).squeeze(1)
+        deviation = (self._smoothed(images) - self.residual_mean) / self.residual_spread
+        return deviation.relu() if self.config.brighter else deviation.abs()
 
     def reconstruct_signed(self, images: Tensor) -> Tensor:
         return self._predict(images)[0]

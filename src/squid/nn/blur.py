@@ -16,4 +16,6 @@ def gaussian_blur(maps: Tensor, sigma: float) -> Tensor:
     steps = torch.arange(-radius, radius + 1, device=maps.device, dtype=maps.dtype)
     kernel = torch.softmax(-(steps**2) / (2 * sigma**2), 0)
     padded = F.pad(maps[:, None], (radius,) * 4, mode="reflect")  # (b, 1, h + 2r, w + 2r)
-    return F.conv2d(F.conv2d(padded, kernel.view(1, 1, -1, 1)), kernel.view(1, 1, 1, -1))[:, 0]
+    with torch.autocast(maps.device.type, enabled=False):  # in the precision of the maps
+        columns = F.conv2d(padded, kernel.view(1, 1, -1, 1))
+        return F.conv2d(columns, kernel.view(1, 1, 1, -1))[:, 0]

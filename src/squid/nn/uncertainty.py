@@ -11,6 +11,11 @@ def relative_error(images: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor
     return (images - mean).square() * (-log_variance).exp()
 
 
+def relative_residual(images: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
+    """The error of each pixel with its sign, in units of its predicted standard deviation."""
+    return (images - mean) * (-0.5 * log_variance).exp()
+
+
 def gaussian_terms(images: Tensor, mean: Tensor, log_variance: Tensor) -> dict[str, Tensor]:
     """Named scalars whose sum is twice the negative log-likelihood of a Gaussian, but for a
     constant, as a mean over pixels."""
