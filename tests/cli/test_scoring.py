@@ -15,6 +15,7 @@ import PIL.Image
 import pytest
 
 from squid.detector import Detector
+from squid.methods.base import Method
 from squid.outputs.files import COLUMNS, read_results
 
 SQUID = Path(sys.executable).with_name("squid")
@@ -387,6 +388,22 @@ def test_a_scoring_does_not_go_on_with_another_backend_or_version(
     Detector.load(run, backend="onnx")  # writes the file that `auto` then takes
     assert "is begun anew" in noted()
     assert "3 images were scored before" in noted()
+
+
+def test_images_that_are_scored_by_each_other_are_all_scored_again(
+    score, images, tmp_path, monkeypatch
+):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    out = tmp_path / "scores.csv"
+    with monkeypatch.context() as patched:
+        patched.setattr("squid.outputs.results.describe", stopped)
+        assert score(images, "--out", out)[0] == 130
+    monkeypatch.setattr(Method, "scored_together", 64)
+    code, _, err = score(images, "--out", out)
+    assert code == 0
+    assert "before" not in err
 
 
 def ended(sent, run, folder, out):

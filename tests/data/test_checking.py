@@ -13,6 +13,7 @@ from squid.data.contact_sheet import choose, write_contact_sheet
 from squid.data.folder import Folder
 from squid.data.reading import Reading
 from squid.errors import DataError
+from squid.outputs.checks import check_record, check_row
 
 
 def write(path: Path, seed: int, *, size: tuple[int, int] = (24, 32), bits: int = 8) -> Path:
@@ -111,17 +112,17 @@ def test_settings_of_a_recipe_count(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 4096, (20, 20)).astype(np.uint16)
     PIL.Image.fromarray(pixels).save(tmp_path / "a.png")
     assert list(checked(tmp_path).values()) == [16]
-    assert "is read as nearly black" in checked(tmp_path).record()["warnings"][0]
+    assert "is read as nearly black" in check_record(checked(tmp_path))["warnings"][0]
     assert list(checked(tmp_path, bits=12).values()) == [12]
-    assert checked(tmp_path, bits=12).record()["warnings"] == []
+    assert check_record(checked(tmp_path, bits=12))["warnings"] == []
 
 
 def test_the_record_is_json_and_rows_hold_every_file_without_patients(folder: Path) -> None:
     found = checked(folder, patient=r"(p\d)_")
-    record = json.loads(json.dumps(found.record()))
-    assert record["images"] == len(found.rows()) == 11
-    assert all("patient" not in row for row in found.rows())
-    (broken,) = (row for row in found.rows() if row["unreadable"])
+    record = json.loads(json.dumps(check_record(found)))
+    assert record["images"] == len(found.files) == 11
+    assert all("patient" not in row for row in map(check_row, found.files))
+    (broken,) = (row for row in map(check_row, found.files) if row["unreadable"])
     assert (broken["name"], broken["digest"]) == ("test/normal/p7_a.png", "")
 
 

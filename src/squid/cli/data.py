@@ -84,6 +84,7 @@ def check(
     from squid.config import override, parse
     from squid.data.checking import check_folder
     from squid.data.folder import Folder
+    from squid.outputs.checks import check_record
 
     # The same keys as in a recipe, of which the table `data` alone counts here.
     given = override({"data": {"name": "folder", "root": str(path)}}, set_ or [])
@@ -93,7 +94,7 @@ def check(
     if out is not None:
         _write(found, out, folder)
     if format_ == "json":
-        print_json(found.record())
+        print_json(check_record(found))
     else:
         _show(found)
 
@@ -101,10 +102,11 @@ def check(
 def _write(found: "FolderCheck", out: Path, folder: "Folder") -> None:
     """The files of `--out`."""
     from squid.data.contact_sheet import write_contact_sheet
+    from squid.outputs.checks import check_record, check_row
 
     out.mkdir(parents=True, exist_ok=True)
-    write_text(out / "check.json", json.dumps(found.record(), indent=2) + "\n")
-    rows = found.rows()
+    write_text(out / "check.json", json.dumps(check_record(found), indent=2) + "\n")
+    rows = [check_row(file) for file in found.files]
     with (
         replacing(out / "files.csv") as partial,
         partial.open("w", newline="", encoding="utf-8") as file,

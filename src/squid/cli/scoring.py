@@ -168,7 +168,9 @@ def score(
         "read": detector.reading.model_dump(mode="json"),
         "files": fingerprint(opened.sources),
     }
-    with _resumable(out), open_journal(out, inputs, opened.sources) as journal:
+    # Where images are scored by each other, the rest alone would have other scores.
+    known = opened.sources if detector.method.scored_together is None else ()
+    with _resumable(out), open_journal(out, inputs, known) as journal:
         _say_what_was_there(journal)
         with FileProgress(errors) as progress:
             score_into(

@@ -7,11 +7,11 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import PIL.Image
 
@@ -218,34 +218,6 @@ class FolderCheck:
                 shared.append(SharedPatients(a, b, len(both), example))
         return shared
 
-    def record(self) -> dict[str, Any]:
-        """Everything but the single files, for a program."""
-        return {
-            "root": str(self.root),
-            "images": len(self.images),
-            "bytes": sum(file.bytes for file in self.files),
-            "groups": [row._asdict() for row in self.groups()],
-            "formats": self.formats(),
-            "headers": self.headers(),
-            "sizes": self.sizes(),
-            "values": [
-                {"bits": bits, "low": low, "high": high, "images": images}
-                for bits, (low, high, images) in self.values().items()
-            ],
-            "steps": self.steps(),
-            "left_out": self.left_out,
-            "unreadable": {file.name: file.unreadable for file in self.unreadable},
-            "not_applicable": {file.name: file.not_applicable for file in self.not_applicable},
-            "duplicates": [[file.name for file in files] for files in self.duplicates()],
-            "shared_patients": [shared._asdict() for shared in self.shared_patients()],
-            "other_files": self.others,
-            "warnings": [*self.warnings, *(w for file in self.read for w in file.warnings)],
-        }
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One flat record for each file, for a table; patients are left out."""
-        return [_flat(file) for file in self.files]
-
 
 def check_folder(folder: Folder, progress: Progress | None = None) -> FolderCheck:
     """Decode every image of a folder and gather what is found."""
@@ -370,20 +342,3 @@ def _count_patients(files: Sequence[CheckedFile]) -> int | None:
 def _counted(values: Iterable[str]) -> dict[str, int]:
     """How often each value occurs, the most frequent first."""
     return dict(Counter(values).most_common())
-
-
-def _flat(file: CheckedFile) -> dict[str, Any]:
-    about = asdict(file)
-    facts = file.facts or DicomFacts()
-    width, height = about.pop("size")
-    values = about.pop("values")
-    steps, warnings = "; ".join(about.pop("steps")), "; ".join(about.pop("warnings"))
-    kept = {key: about[key] for key in ("name", "split", "kind", "finding", "bytes", "format")}
-    return {
-        **kept,
-        **{"modality": facts.modality, "view": facts.view, "body_part": facts.body_part},
-        **{"width": width, "height": height},
-        **dict(zip(Values._fields, values or ("", "", ""), strict=True)),
-        **{"steps": steps, "warnings": warnings},
-        **{key: about[key] for key in ("digest", "not_applicable", "left_out", "unreadable")},
-    }
