@@ -23,8 +23,8 @@ MAP_IMAGES = 512
 
 
 RADIOGRAPHS: tuple[MethodConfig, ...] = (
-    AeUConfig(preprocess=("equalise",), smooth=0.04, brighter=True),
-    AeUConfig(preprocess=("standardise",), smooth=0.04, brighter=True),
+    AeUConfig(preprocess=("equalise",), smooth=0.04),
+    AeUConfig(preprocess=("standardise",), smooth=0.04),
     SyntheticLesionsConfig(preprocess=("equalise",)),
 )
 """Parts chosen on validation images of RSNA (docs/log.md)."""
