@@ -108,8 +108,8 @@ def measured() -> dict[str, str]:
         ("README.md", "(test AUC {digits demo auc})"),
         (
             "README.md",
-            "the fusion has an AUC of {rsna rsna third fusion of three auc} and SQUID one of {rsna "
-            "rsna second squid_eq auc}.",
+            "the fusion had an AUC of {rsna rsna third fusion of three auc} where SQUID had {rsna "
+            "rsna second squid_eq auc}, and a later change adds two points at 64 pixels.",
         ),
         ("docs/tutorial.md", "the demo has {digits demo false alarms} %, because"),
         (

@@ -69,6 +69,7 @@ def numbers() -> dict[str, str]:
     found |= dict(_paired(results))
     found |= _beside("strata.py")["numbers"](lines)
     found |= dict(_rsna())
+    found |= _beside("boxes.py")["numbers"]()
     found |= dict(_seeds(ours))
     found |= dict(_snapshots(ours))
     found |= dict(_ensembles())
