@@ -182,8 +182,8 @@ def record(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def _copy(root: Path) -> Path:
-    """A copy of the project without what earlier runs left in it."""
-    ignored = shutil.ignore_patterns("__pycache__", "results")
+    """A copy of the project without bytecode."""
+    ignored = shutil.ignore_patterns("__pycache__")
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
