@@ -278,7 +278,7 @@ def _weight_changes() -> dict[str, Callable[[bytes], bytes]]:
         "scalars": _tensors(lambda t: t.flatten()[:1].clone()),
         "empty": lambda data: b"",
         "header of 2^62 bytes": lambda data: (2**62).to_bytes(8, "little") + data[8:],
-        "pickle": lambda data: b"\x80\x04cos\nsystem\n(S'touch /tmp/owned'\ntR.",
+        "pickle": lambda data: b"\x80\x04cos\nsystem\n(S'touch owned'\ntR.",
         "numpy": lambda data: np.zeros(9).tobytes(),
         "cut": lambda data: data[: len(data) // 2],
     }

@@ -7,6 +7,7 @@ import os
 import time
 import zipfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -105,14 +106,13 @@ def test_pickled_objects_are_never_loaded(tmp_path: Path) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_table_or_a_data_error(data: bytes) -> None:
-    path = Path(f"/tmp/squid-table-{os.getpid()}.csv")
-    path.write_bytes(data)
-    try:
-        rows = read_table(path)
-    except DataError:
-        rows = []
-    finally:
-        path.unlink()
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "table.csv"
+        path.write_bytes(data)
+        try:
+            rows = read_table(path)
+        except DataError:
+            rows = []
     assert isinstance(rows, list)
 
 

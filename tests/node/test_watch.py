@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
@@ -188,17 +189,23 @@ def test_a_kill_at_any_change_of_the_disk_loses_and_doubles_nothing(
     assert round_ >= 6  # two files taken, two results or reasons written, two files moved
 
 
-def test_a_full_disk_stops_in_a_sentence_and_loses_nothing(watched, folders, monkeypatch):
-    inbox, out = folders
-    image(inbox / "a.png", 0)
+@contextmanager
+def full_disk():
+    """While it is open, no result can be written."""
 
     def full(path, text):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    with monkeypatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(watch_module, "write_text", full)
-        with pytest.raises(RunError, match="no space left for results"):
-            watched()[0].run(Event(), once=True)
+        yield
+
+
+def test_a_full_disk_stops_in_a_sentence_and_loses_nothing(watched, folders):
+    inbox, out = folders
+    image(inbox / "a.png", 0)
+    with full_disk(), pytest.raises(RunError, match="no space left for results"):
+        watched()[0].run(Event(), once=True)
     assert (results(out), places(inbox)) == ({}, {"a.png": 1})
     watched()[0].run(Event(), once=True)
     assert list(results(out)) == ["a.png.json"]
@@ -349,15 +356,10 @@ def test_a_file_that_ends_the_program_is_tried_twice(watched, folders, monkeypat
     assert list((inbox / ".squid/attempts").iterdir()) == []
 
 
-def test_a_full_disk_is_no_attempt(watched, folders, monkeypatch):
+def test_a_full_disk_is_no_attempt(watched, folders):
     inbox, out = folders
     image(inbox / "a.png", 0)
-
-    def full(path, text):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(watch_module, "write_text", full)
+    with full_disk():
         for _ in range(3):
             with pytest.raises(RunError, match="no space left"):
                 watched()[0].run(Event(), once=True)
