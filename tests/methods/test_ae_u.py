@@ -132,6 +132,14 @@ def test_only_brighter_pixels_count_where_that_is_asked_for() -> None:
         assert brighter.heatmap(dark).min() >= 0
 
 
+def test_equal_training_images_leave_a_score_that_is_a_number() -> None:
+    method, images = smooth(), torch.full((32, 1, 16, 16), 0.5)
+    with torch.no_grad():
+        method.finalize([Batch(images, torch.arange(32), {})])
+        assert method.score(images).isfinite().all()
+        assert method.score(torch.rand(2, 1, 16, 16)).min() > 0
+
+
 def test_brighter_needs_smoothed_residuals() -> None:
     with pytest.raises(ConfigError, match="brighter needs smoothed residuals"):
         parse(AeUConfig, {"brighter": True}, "a recipe")

@@ -18,6 +18,7 @@ from squid.methods.reconstruction import Count, DenseConfig
 from squid.nn.autoencoder import to_signed
 from squid.nn.blur import gaussian_blur
 from squid.nn.conv import at_least_float32
+from squid.nn.gaussian import Moments
 from squid.nn.uncertainty import (
     LOG_VARIANCE,
     gaussian_terms,
@@ -77,17 +78,15 @@ class AeU(AutoEncoder):
         """Measures the smoothed residuals of the training images."""
         if not self.config.smooth:
             return
-        # Sums instead of maps: those of all images would not fit in memory.
-        count, total, squares = 0, torch.zeros(()), torch.zeros(())
+        moments = Moments()
         for batch in batches:
-            residuals = self._smoothed(batch.images).double()  # (b, h, w)
-            count += len(residuals)
-            total = total.to(residuals) + residuals.sum(0)
-            squares = squares.to(residuals) + residuals.square().sum(0)
-        mean = total / count
-        spread = (squares / count - mean.square()).clamp_min(0.0).sqrt()
-        self.residual_mean.copy_(mean)
-        self.residual_spread.copy_(spread + LEAST_SPREAD * spread.mean())
+            moments.add(self._smoothed(batch.images).flatten(1)[..., None])  # (b, h w, 1)
+        # Rounding may leave less than nothing of a variance that is none.
+        spread = moments.covariance().clamp_min(0.0).sqrt().view_as(self.residual_spread)
+        spread = spread + LEAST_SPREAD * spread.mean()
+        self.residual_mean.copy_(moments.mean().view_as(self.residual_mean))
+        # Images that are all equal have no spread to divide by.
+        self.residual_spread.copy_(torch.where(spread > 0, spread, 1.0))
 
     def _smoothed(self, images: Tensor) -> Tensor:
         """(b, h, w): residuals in units of the predicted deviation, smoothed."""
