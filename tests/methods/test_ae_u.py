@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.testing import assert_close
 
 from squid.config import parse
@@ -92,12 +92,12 @@ def test_smoothed_residuals_count_in_units_of_their_spread_at_each_pixel() -> No
     method, images = smooth(), 0.4 + 0.2 * torch.rand(500, 1, 16, 16)
     with torch.no_grad():
         residuals = method._smoothed(images)
-        heatmap = method.heatmap(images)
-        assert_close(method.score(images), heatmap.square().mean((1, 2)))
-    spread = method.residual_spread
-    assert_close(heatmap, ((residuals - method.residual_mean) / spread).abs())
+        deviation = (residuals - method.residual_mean) / method.residual_spread
+        assert_close(method.score(images), deviation.square().mean((1, 2)).log())
+        # What is darker than expected counts half.
+        assert_close(method.heatmap(images), deviation.clamp_min(0) - deviation.clamp_max(0) / 2)
     # The mean spread of other images of the kind is one, but for the share that is added.
-    found = heatmap.square().mean().sqrt()
+    found = deviation.square().mean().sqrt()
     assert found == pytest.approx(1 / (1 + LEAST_SPREAD), rel=0.1)
 
 
@@ -112,7 +112,8 @@ def test_a_blob_outweighs_noise_of_as_many_pixels() -> None:
     noise += scattered.view(1, 1, 16, 16) * torch.tensor([1.0, -1.0]).repeat(128).view(1, 1, 16, 16)
     with torch.no_grad():
         rise = [
-            [float(m.score(x) - m.score(usual)) for x in (blob, noise)] for m in (method, plain)
+            [float(score(x) - score(usual)) for x in (blob, noise)]
+            for score in (lambda x: method.score(x).exp(), plain.score)
         ]
     (smooth_blob, smooth_noise), (plain_blob, plain_noise) = rise
     assert smooth_blob > 3 * abs(smooth_noise)
@@ -126,9 +127,10 @@ def test_only_brighter_pixels_count_where_that_is_asked_for() -> None:
     bright[..., 6:10, 6:10] += 0.3
     dark[..., 6:10, 6:10] -= 0.3
     with torch.no_grad():
-        assert both.score(dark) > 2 * both.score(usual)
-        assert brighter.score(bright) > 2 * brighter.score(usual)
-        assert brighter.score(dark) < both.score(dark) / 2
+        twice = math.log(2)
+        assert both.score(dark) > both.score(usual) + twice
+        assert brighter.score(bright) > brighter.score(usual) + twice
+        assert brighter.score(dark) < both.score(dark) - twice
         assert brighter.heatmap(dark).min() >= 0
 
 
@@ -137,7 +139,7 @@ def test_equal_training_images_leave_a_score_that_is_a_number() -> None:
     with torch.no_grad():
         method.finalize([Batch(images, torch.arange(32), {})])
         assert method.score(images).isfinite().all()
-        assert method.score(torch.rand(2, 1, 16, 16)).min() > 0
+        assert method.score(torch.rand(2, 1, 16, 16)).min() > method.score(images).max()
 
 
 def test_brighter_needs_smoothed_residuals() -> None:
@@ -147,3 +149,31 @@ def test_brighter_needs_smoothed_residuals() -> None:
 
 def test_the_published_score_keeps_no_residuals() -> None:
     assert "residual_mean" not in tiny().state_dict()
+
+
+def chests(b: int) -> Tensor:
+    """(b, 1, 32, 32): a bright body with two dark lungs, and noise."""
+    across = torch.linspace(-1, 1, 32)
+    down = across[:, None]
+    lungs = sum(
+        torch.exp(-(((across - x) / 0.2) ** 2 + (down / 0.4) ** 2) ** 2) for x in (-0.4, 0.4)
+    )
+    noise = 0.05 * torch.rand(b, 1, 32, 32, generator=torch.Generator().manual_seed(2))
+    return 0.8 - 0.5 * lungs + noise
+
+
+@pytest.mark.parametrize("smooth", [0.0, 0.05])
+def test_within_the_lungs_nothing_else_counts(smooth: float) -> None:
+    torch.manual_seed(0)
+    config = {"size": 32, "channels": (4, 4), "hidden": 8, "latent": 3, "smooth": smooth}
+    method = AeU(AeUConfig.model_validate({**config, "region": "lungs"})).eval()
+    images = chests(64)
+    usual, beside, within = (chests(1) for _ in range(3))
+    beside[..., 28:, 12:20] += 0.15
+    within[..., 12:20, 8:12] += 0.15
+    with torch.no_grad():
+        method.finalize([Batch(part, torch.arange(32), {}) for part in images.split(32)])
+        score = [float(method.score(one)) for one in (usual, beside, within)]
+        heatmap = method.heatmap(within)[0]
+    assert abs(score[1] - score[0]) < 0.1 * abs(score[2] - score[0])
+    assert heatmap[28:].max() < 0.05 * heatmap.max()

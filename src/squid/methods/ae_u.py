@@ -19,6 +19,7 @@ from squid.nn.autoencoder import to_signed
 from squid.nn.blur import gaussian_blur
 from squid.nn.conv import at_least_float32
 from squid.nn.gaussian import Moments
+from squid.nn.lungs import Lungs, Region
 from squid.nn.uncertainty import (
     LOG_VARIANCE,
     gaussian_terms,
@@ -29,6 +30,11 @@ from squid.nn.uncertainty import (
 LEAST_SPREAD = 0.25
 """Share of the mean spread that is added to that of each pixel, so that pixels which hardly vary do
 not count without limit."""
+DARKER = 0.5
+"""Weight of pixels in the heatmap that are darker than expected: a reconstruction of an opacity is
+too bright beside it as well."""
+LEAST_SCORE = 1e-6
+"""Mean square below which no logarithm is taken."""
 
 
 class AeUConfig(DenseConfig):
@@ -46,6 +52,9 @@ class AeUConfig(DenseConfig):
     brighter: bool = False
     """Whether only pixels count that are brighter than expected, as opacities are. It needs
     `smooth`."""
+    region: Region = "image"
+    """What counts: the whole image, or the lungs of frontal chest X-rays, which the mean of the
+    training images shows."""
 
     @model_validator(mode="after")
     def _check_brighter(self) -> Self:
@@ -56,7 +65,8 @@ class AeUConfig(DenseConfig):
 
 class AeU(AutoEncoder):
     """Score: mean over pixels of the squared error divided by the predicted variance; with `smooth`
-    of the square of the heatmap, which has the smoothed residual in units of its spread."""
+    the logarithm of the mean square of the smoothed residuals in units of their spread. As squares,
+    a few healthy images would decide the scale on which a fusion adds the scores."""
 
     Config: ClassVar[type[MethodConfig]] = AeUConfig
     title = "AE-U"
@@ -69,13 +79,16 @@ class AeU(AutoEncoder):
 
     def __init__(self, config: AeUConfig) -> None:
         super().__init__(config)
+        self.lungs = Lungs(config.size) if config.region == "lungs" else None
         if config.smooth:
             side = (config.size, config.size)
             self.register_buffer("residual_mean", torch.zeros(side))
             self.register_buffer("residual_spread", torch.ones(side))
 
     def finalize(self, batches: Iterable[Batch]) -> None:
-        """Measures the smoothed residuals of the training images."""
+        """Finds the lungs and measures the smoothed residuals of the training images."""
+        if self.lungs is not None:
+            self.lungs.fit(batch.images for batch in batches)
         if not self.config.smooth:
             return
         moments = Moments()
@@ -104,14 +117,29 @@ class AeU(AutoEncoder):
         return mean, log_variance.clamp(*LOG_VARIANCE)
 
     def score(self, images: Tensor) -> Tensor:
-        maps = self.heatmap(images)
-        return (maps.square() if self.config.smooth else maps).mean((1, 2))
+        if not self.config.smooth:
+            return self._mean(self._relative_error(images))
+        mean_square = self._mean(self._deviation(images).square())
+        return mean_square.clamp_min(LEAST_SCORE).log()
 
     def heatmap(self, images: Tensor) -> Tensor:
-        if not self.config.smooth:
-            return relative_error(to_signed(images), *self._predict(images)).squeeze(1)
+        if self.config.smooth:
+            deviation = self._deviation(images)
+            maps = torch.where(deviation > 0, deviation, -DARKER * deviation)
+        else:
+            maps = self._relative_error(images)
+        return maps if self.lungs is None else self.lungs.shade(maps)
+
+    def _relative_error(self, images: Tensor) -> Tensor:
+        return relative_error(to_signed(images), *self._predict(images)).squeeze(1)  # (b, h, w)
+
+    def _deviation(self, images: Tensor) -> Tensor:
+        """(b, h, w): smoothed residuals in units of their spread at each pixel."""
         deviation = (self._smoothed(images) - self.residual_mean) / self.residual_spread
-        return deviation.relu() if self.config.brighter else deviation.abs()
+        return deviation.relu() if self.config.brighter else deviation
+
+    def _mean(self, maps: Tensor) -> Tensor:
+        return maps.mean((1, 2)) if self.lungs is None else self.lungs.mean(maps)
 
     def reconstruct_signed(self, images: Tensor) -> Tensor:
         return self._predict(images)[0]

@@ -23,14 +23,16 @@ MAP_IMAGES = 512
 
 
 RADIOGRAPHS: tuple[MethodConfig, ...] = (
-    AeUConfig(preprocess=("equalise",), smooth=0.04),
-    AeUConfig(preprocess=("standardise",), smooth=0.04),
-    SyntheticLesionsConfig(preprocess=("equalise",)),
+    AeUConfig(preprocess=("equalise",), smooth=0.025, region="lungs"),
+    AeUConfig(preprocess=("standardise",), smooth=0.025, region="lungs"),
+    SyntheticLesionsConfig(preprocess=("equalise",), region="lungs"),
 )
-"""Parts chosen on validation images of RSNA (docs/log.md)."""
+"""Parts for frontal chest X-rays, chosen on validation images (docs/log.md)."""
 SMALL_RADIOGRAPHS: tuple[MethodConfig, ...] = (
     *RADIOGRAPHS[:2],
-    SyntheticLesionsConfig(channels=(16, 32, 64, 128, 128), preprocess=("equalise",)),
+    SyntheticLesionsConfig(
+        channels=(16, 32, 64, 128, 128), preprocess=("equalise",), region="lungs"
+    ),
 )
 """The same with a quarter of the work in the U-Net, for images of 64 pixels and a CPU."""
 

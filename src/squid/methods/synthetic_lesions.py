@@ -4,23 +4,32 @@ A house version of a family of methods (`nn/lesions.py` cites them). The network
 image are the heatmap, and their mean is the score.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Literal, Self
 
+import torch
 from pydantic import model_validator
 from torch import Tensor
 
 from squid.methods.base import Batch, Method, MethodConfig, Objective, Shared, Stage
 from squid.methods.lesion_segmentation import LesionConfig, segmentation_terms
+from squid.nn.gaussian import Moments
 from squid.nn.lesions import jittered, lesion_examples, lesion_noise
+from squid.nn.lungs import Lungs, Region
 from squid.nn.noise import NoiseSpec
 from squid.nn.unet import UNet
+
+SPREADS_BELOW = 2.0
+"""So many spreads below the mean logit of healthy images a heatmap within the lungs is zero."""
 
 
 class SyntheticLesionsConfig(LesionConfig, MethodConfig):
     """One network and one objective."""
 
     name: Literal["synthetic_lesions"] = "synthetic_lesions"
+    region: Region = "image"
+    """What counts: the whole image, or the lungs of frontal chest X-rays, which the mean of the
+    training images shows."""
 
     @model_validator(mode="after")
     def _check_size(self) -> Self:
@@ -29,9 +38,13 @@ class SyntheticLesionsConfig(LesionConfig, MethodConfig):
 
 
 class SyntheticLesions(Method):
-    """Score: mean logit of the segmentation, which is the heatmap."""
+    """Score: mean logit of the segmentation, which is the heatmap. Within the lungs, the heatmap is
+    how far it lies above most logits of healthy images."""
 
     Config: ClassVar[type[MethodConfig]] = SyntheticLesionsConfig
+    config: SyntheticLesionsConfig
+    logit_mean: Tensor
+    logit_spread: Tensor
     title = "Synthetic lesions"
     paper = "after Tan et al., 2020, arXiv:2011.04197"
 
@@ -39,6 +52,10 @@ class SyntheticLesions(Method):
         super().__init__()
         self.config = config
         self.network = UNet(config.channels)
+        self.lungs = Lungs(config.size) if config.region == "lungs" else None
+        if self.lungs is not None:
+            self.register_buffer("logit_mean", torch.zeros(()))
+            self.register_buffer("logit_spread", torch.ones(()))
 
     def noise(self, b: int) -> Mapping[str, NoiseSpec]:
         return lesion_noise(b)
@@ -65,9 +82,28 @@ class SyntheticLesions(Method):
         seen = jittered(changed, batch.noise, self.config.jitter)
         return segmentation_terms(self.network(seen), target)
 
+    def finalize(self, batches: Iterable[Batch]) -> None:
+        """Finds the lungs and measures the logits of the training images."""
+        if self.lungs is None:
+            return
+        self.lungs.fit(batch.images for batch in batches)
+        moments = Moments()
+        for batch in batches:
+            moments.add(self._logits(batch.images).reshape(-1, 1, 1))
+        self.logit_mean.copy_(moments.mean().squeeze())
+        self.logit_spread.copy_(moments.covariance().squeeze().sqrt())
+
     def score(self, images: Tensor) -> Tensor:
-        return self.heatmap(images).mean((1, 2))
+        logits = self._logits(images)
+        return logits.mean((1, 2)) if self.lungs is None else self.lungs.mean(logits)
 
     def heatmap(self, images: Tensor) -> Tensor:
+        logits = self._logits(images)
+        if self.lungs is None:
+            return logits
+        above = (logits - self.logit_mean) / self.logit_spread + SPREADS_BELOW
+        return self.lungs.shade(above.relu())
+
+    def _logits(self, images: Tensor) -> Tensor:
         logits: Tensor = self.network(images)
-        return logits.squeeze(1)
+        return logits.squeeze(1)  # (b, h, w)
