@@ -156,7 +156,7 @@ def chests(b: int) -> Tensor:
     across = torch.linspace(-1, 1, 32)
     down = across[:, None]
     lungs = sum(
-        torch.exp(-(((across - x) / 0.2) ** 2 + (down / 0.4) ** 2) ** 2) for x in (-0.4, 0.4)
+        torch.exp(-((((across - x) / 0.2) ** 2 + (down / 0.4) ** 2) ** 2)) for x in (-0.4, 0.4)
     )
     noise = 0.05 * torch.rand(b, 1, 32, 32, generator=torch.Generator().manual_seed(2))
     return 0.8 - 0.5 * lungs + noise

@@ -62,3 +62,50 @@ def test_the_score_is_the_mean_of_the_heatmap() -> None:
 def test_wrong_settings_are_refused(settings: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse(SyntheticLesionsConfig, settings, "a recipe")
+
+
+def chests(b: int) -> Tensor:
+    """(b, 1, side, side): a bright body with two dark lungs, and noise."""
+    across = torch.linspace(-1, 1, SIDE)
+    down = across[:, None]
+    lungs = sum(
+        torch.exp(-((((across - x) / 0.2) ** 2 + (down / 0.4) ** 2) ** 2)) for x in (-0.4, 0.4)
+    )
+    return 0.8 - 0.5 * lungs + 0.1 * clouds(b)
+
+
+def in_lungs() -> SyntheticLesions:
+    """After its only stage was begun, and ended."""
+    method, batches = tiny(region="lungs").eval(), [Batch(chests(MANY), torch.arange(MANY), {})]
+    (stage,) = method.stages()
+    with torch.no_grad():
+        stage.prepare(batches)
+        method.finalize(batches)
+    return method
+
+
+def test_within_the_lungs_lesions_are_centred_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = []
+    monkeypatch.setattr(
+        "squid.methods.synthetic_lesions.segmentation_terms",
+        lambda logits, target: targets.append(target) or {"none": logits.sum()},
+    )
+    for method in (tiny(), in_lungs()):
+        for seed in range(20):
+            noise = noise_for(method, MANY, seed)
+            method.loss(Batch(chests(MANY), torch.arange(MANY), noise), {})
+    anywhere, within = (torch.cat(part).mean((0, 1)) for part in (targets[:20], targets[20:]))
+    border = torch.ones(SIDE, SIDE, dtype=torch.bool)
+    border[4:-4, 4:-4] = False
+    assert anywhere[border].mean() > 0.3 * anywhere.mean()
+    assert within[border].mean() < 0.2 * within.mean()
+
+
+def test_within_the_lungs_the_heatmap_is_what_lies_above_most_healthy_logits() -> None:
+    method, images = in_lungs(), chests(MANY)
+    with torch.no_grad():
+        logits = method.network(images)[:, 0]
+        spread, mean = torch.std_mean(logits.double())
+        above = ((logits - mean) / spread + 2).relu().float()
+        assert_close(method.heatmap(images), method.lungs.shade(above), atol=1e-3, rtol=1e-3)
+        assert_close(method.score(images), method.lungs.mean(logits))

@@ -60,6 +60,22 @@ def test_without_two_lungs_the_whole_image_counts(images, caplog):
     assert_close(lungs.shade(maps), maps)
 
 
+def test_places_are_as_dense_as_the_weights():
+    lungs = fitted(chest())
+    places = lungs.places(torch.rand(20_000, 3, 2, generator=torch.Generator().manual_seed(0)))
+    assert places.shape == (20_000, 3, 2)
+    assert 0 <= places.min() < places.max() <= 1
+    across, down = (SIDE * places.flatten(0, 1)).long().clamp_max(SIDE - 1).unbind(1)
+    found = torch.zeros(SIDE, SIDE).index_put((down, across), torch.tensor(1.0), accumulate=True)
+    assert (found / found.sum() - lungs.weight).abs().sum() < 0.15
+
+
+def test_places_are_everywhere_where_no_lungs_are_known():
+    places = Lungs(SIDE).places(torch.rand(5_000, 2, generator=torch.Generator().manual_seed(0)))
+    assert_close(places.mean(0), torch.tensor([0.5, 0.5]), atol=0.02, rtol=0)
+    assert_close(places.std(0), torch.tensor([12**-0.5] * 2), atol=0.02, rtol=0)
+
+
 def test_shading_keeps_the_lungs_and_fades_the_rest():
     lungs = fitted(chest())
     shaded = lungs.shade(torch.ones(1, SIDE, SIDE))[0]

@@ -14,7 +14,7 @@ from torch import Tensor
 from squid.methods.base import Batch, Method, MethodConfig, Objective, Shared, Stage
 from squid.methods.lesion_segmentation import LesionConfig, segmentation_terms
 from squid.nn.gaussian import Moments
-from squid.nn.lesions import jittered, lesion_examples, lesion_noise
+from squid.nn.lesions import jittered, lesion_examples, lesion_noise, placed
 from squid.nn.lungs import Lungs, Region
 from squid.nn.noise import NoiseSpec
 from squid.nn.unet import UNet
@@ -28,8 +28,8 @@ class SyntheticLesionsConfig(LesionConfig, MethodConfig):
 
     name: Literal["synthetic_lesions"] = "synthetic_lesions"
     region: Region = "image"
-    """What counts: the whole image, or the lungs of frontal chest X-rays, which the mean of the
-    training images shows."""
+    """Where lesions are centred, and what counts: the whole image, or the lungs of frontal chest
+    X-rays, which the mean of the training images shows."""
 
     @model_validator(mode="after")
     def _check_size(self) -> Self:
@@ -73,20 +73,25 @@ class SyntheticLesions(Method):
             objectives=(segmentation,),
             batch_size=config.batch_size,
             epochs=config.epochs,
+            prepare=None if self.lungs is None else self._find_lungs,
         )
         return (stage,)
 
+    def _find_lungs(self, batches: Iterable[Batch]) -> None:
+        assert self.lungs is not None
+        self.lungs.fit(batch.images for batch in batches)
+
     def loss(self, batch: Batch, shared: Shared) -> dict[str, Tensor]:
         """Named terms."""
-        changed, target = lesion_examples(batch.images, batch.noise, self.config.tasks)
+        noise = batch.noise if self.lungs is None else placed(batch.noise, self.lungs.places)
+        changed, target = lesion_examples(batch.images, noise, self.config.tasks)
         seen = jittered(changed, batch.noise, self.config.jitter)
         return segmentation_terms(self.network(seen), target)
 
     def finalize(self, batches: Iterable[Batch]) -> None:
-        """Finds the lungs and measures the logits of the training images."""
+        """Measures the logits of the training images."""
         if self.lungs is None:
             return
-        self.lungs.fit(batch.images for batch in batches)
         moments = Moments()
         for batch in batches:
             moments.add(self._logits(batch.images).reshape(-1, 1, 1))

@@ -83,6 +83,14 @@ def lesion_masks(noise: Noise, side: int) -> Tensor:
     return (feathered * there[..., None, None]).amax(1, keepdim=True)
 
 
+def placed(noise: Noise, places: Callable[[Tensor], Tensor]) -> Noise:
+    """The draws with other centres of the ellipses: `places` gives (..., 2) x and y from uniform
+    draws."""
+    ellipses = noise["ellipses"]
+    centres = places(ellipses[..., :2])
+    return {**noise, "ellipses": torch.cat((centres, ellipses[..., 2:]), -1)}
+
+
 def coordinates(side: int, like: Tensor) -> Tensor:
     """(side, side, 2): the centre of each pixel as (x, y) from -1 to 1, as `grid_sample` has it."""
     line = (torch.arange(side, device=like.device, dtype=like.dtype) + 0.5) * (2 / side) - 1

@@ -62,6 +62,16 @@ class Lungs(nn.Module):
         weight = gaussian_blur(soft, SOFT * len(mean))[0]
         self.weight.copy_(weight / weight.sum())
 
+    def places(self, draws: Tensor) -> Tensor:
+        """(..., 2) uniform draws -> (..., 2) x and y from 0 to 1, as dense as the weights."""
+        side = self.weight.shape[-1]
+        reached = self.weight.flatten().cumsum(0)
+        wanted = (draws[..., 0] * reached[-1]).contiguous()
+        pixel = torch.searchsorted(reached, wanted).clamp_max(side * side - 1)
+        # The second draw is the place within the pixel, in the one direction that needs it.
+        x, y = (pixel % side + draws[..., 1]) / side, (pixel // side + 0.5) / side
+        return torch.stack((x, y), -1)
+
     def mean(self, maps: Tensor) -> Tensor:
         """(b, h, w) -> (b,): the weighted mean."""
         return (maps * self.weight).sum((1, 2))
