@@ -46,6 +46,7 @@ results: install
 	$(REREAD) ensembles --folders 1 $(STOPS)
 	$(REREAD) ensembles --folders 2 $(STOPS)
 	$(REREAD) ensembles --folders 5 $(STOPS)
+	$(REREAD) rows $(OURS) --beside $(JOBS)/zhanglab-fusion-seed-*.json
 	$(REREAD) site $(OURS)
 	-$(REREAD) sharpness $(OURS)
 	$(BIN)/python docs/reference/generate.py

@@ -2,6 +2,7 @@
 
     python benchmarks/reread.py agreement RESULT.json...
     python benchmarks/reread.py ensembles RESULT.json... [--folders 2]
+    python benchmarks/reread.py rows RESULT.json... --beside RESULT.json...
     python benchmarks/reread.py sharpness RESULT.json... [--recipe recipes/zhanglab.toml]
     python benchmarks/reread.py site RESULT.json...
 
@@ -32,6 +33,7 @@ from squid.calibration import calibrate
 from squid.data.image_set import ANOMALOUS, NORMAL, Splits
 from squid.data.pixels import to_unit
 from squid.errors import DataError, SquidError
+from squid.evaluation.confounds import covariate
 from squid.evaluation.metrics import BEST_ACCURACY, auc, evaluate
 from squid.evaluation.record import Result, read_record
 from squid.evaluation.trivial import ACQUISITION, CONTENT, minus_sharpness
@@ -222,6 +224,33 @@ def _measures(scores: Array, labels: Labels) -> dict[str, float]:
     return {name: 100 * metrics[name]["value"] for name in SHOWN}
 
 
+# Two rows
+
+
+def study_rows(paths: Sequence[Path], beside: Sequence[Path]) -> Study:
+    """How good is the mean score of two rows, seed by seed?
+
+    Both score in units of healthy training images. The same seeds of both are taken."""
+    one, other = ({found.seed: found for found in read_row(part)} for part in (paths, beside))
+    seeds = sorted(one.keys() & other.keys())
+    if not seeds:
+        raise DataError("The two rows have no seed in common; give results of the same seeds.")
+    first = one[seeds[0]]
+    if other[seeds[0]].fingerprint != first.fingerprint:
+        raise DataError("The rows are of different splits; give two of one dataset.")
+    together = [(one[seed].scores["final"] + other[seed].scores["final"]) / 2 for seed in seeds]
+    measures = {"auc": Spread.of(100 * auc(scores, first.labels) for scores in together)}
+    strata = read_record(Result, paths[0]).evaluations.images.strata.get("sharpness", ())
+    within = [covariate(scores, first.labels, strata).adjusted for scores in together if strata]
+    if adjusted := [100 * found.value for found in within if found is not None]:
+        measures["adjusted"] = Spread.of(adjusted)
+    return Study(
+        f"rows-{first.section}-{first.row}-{other[seeds[0]].row}",
+        [", ".join(f"{name} {spread:.1f}" for name, spread in measures.items())],
+        {"seeds": seeds, **{name: asdict(spread) for name, spread in measures.items()}},
+    )
+
+
 # Sharpness
 
 
@@ -360,6 +389,7 @@ def parse() -> argparse.Namespace:
     studies: dict[str, Callable[..., Study]] = {
         "agreement": study_agreement,
         "ensembles": study_ensembles,
+        "rows": study_rows,
         "sharpness": study_sharpness,
         "site": study_site,
     }
@@ -371,6 +401,14 @@ def parse() -> argparse.Namespace:
         command.set_defaults(study=study, parser=command)
     commands.choices["ensembles"].add_argument(
         "--folders", type=int, default=2, help="run folders in an ensemble (default 2)"
+    )
+    commands.choices["rows"].add_argument(
+        "--beside",
+        type=Path,
+        nargs="+",
+        required=True,
+        metavar="RESULT.json",
+        help="results of the other row",
     )
     commands.choices["sharpness"].add_argument(
         "--recipe",

@@ -17,13 +17,13 @@ from squid.config import Selection
 from squid.evaluation.confounds import LEAST
 from squid.evaluation.metrics import Estimate, auc
 from squid.evaluation.paired import difference
-from squid.evaluation.record import Result
+from squid.evaluation.record import Result, read_record
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 NAME = re.compile(r"\{\{(.+?)\}\}")
 SEEDS = {"0 to 4": range(5), "20 to 24": range(20, 25)}
 """The two groups of seeds of our recipe."""
-NAMED = ("ours", "vae", "auto_encoder", "mkd")
+NAMED = ("ours", "vae", "auto_encoder", "mkd", "fusion", "ae_u", "synthetic_lesions")
 """Rows of NIH that the text names; it sums up the others."""
 KINDS = ("flipped", "misordered", "missing", "novel")
 RIVALS: tuple[tuple[str, Selection], ...] = (
@@ -70,6 +70,7 @@ def numbers() -> dict[str, str]:
     found |= _beside("strata.py")["numbers"](lines)
     found |= dict(_rsna())
     found |= _beside("boxes.py")["numbers"]()
+    found |= _beside("rsna.py")["numbers"](lines)
     found |= dict(_seeds(ours))
     found |= dict(_snapshots(ours))
     found |= dict(_ensembles())
@@ -157,7 +158,7 @@ def _paired(results: Sequence[Result]) -> Named:
 
 
 def _rsna() -> Named:
-    """Validation images of RSNA; no test image has a part."""
+    """Validation images of RSNA, by which the parts of the fusion were chosen."""
     rows = _read("studies/rsna-validation-parts.json")["rows"]
     by_row: dict[str, list[Mapping[str, Any]]] = {}
     for one in rows:
@@ -174,9 +175,32 @@ def _rsna() -> Named:
     fused = by_row["rsna rsna third fusion of three"]
     yield "rsna fusion seconds", f"{max(one['training_seconds'] for one in fused):.0f}"
     yield "rsna fusion each", ", ".join(f"{one['auc']['value']:.1f}" for one in fused)
+    squid = read_record(Result, RESULTS / "studies/validation-128-rsna_pa-squid_all-seed-0.json")
+    final = squid["final"]
+    assert final.confounds is not None
+    within = final.confounds.covariates["sharpness"].adjusted
+    assert within is not None
+    yield "rsna squid all interval", _interval(final.metrics["healthy"].auc)
+    yield "rsna squid all adjusted", f"{100 * within.value:.1f}"
+    yield from _lungs()
     yield "rsna settings", str(len({(one["section"], one["row"]) for one in rows}))
     yield "rsna normal", str(fused[0]["normal"])
     yield "rsna anomalous", str(fused[0]["anomalous"])
+
+
+def _lungs() -> Named:
+    """What it is worth to count within the lungs, on validation images."""
+    study = _read("studies/validation-lungs.json")
+    for name, one in study["sets"].items():
+        for step in ("before", "logarithm", "lungs"):
+            yield f"lungs {name} {step}", f"{100 * one[step]['fusion']:.1f}"
+        yield f"lungs {name} images", f"{one['normal']} and {one['anomalous']}"
+    for name, value in study["squid with uncertainty and lesions, RSNA PA, 100 epochs"].items():
+        yield f"lungs squid {name}", f"{100 * value:.1f}"
+    lesions = study["synthetic lesions at 64 pixels, RSNA PA and NIH, bf16 on a CPU"]
+    for place, aucs in lesions.items():
+        for name, value in aucs.items():
+            yield f"lesions {place} {name}", f"{100 * value:.1f}"
 
 
 def _seeds(ours: Sequence[Result]) -> Named:
@@ -202,7 +226,10 @@ def _snapshots(ours: Sequence[Result]) -> Named:
 
 
 def _ensembles() -> Named:
-    """Several run folders together."""
+    """Several run folders together, and our recipe with the fusion."""
+    together = _read("studies/rows-zhanglab-ours-fusion.json")
+    for measure in ("auc", "adjusted"):
+        yield f"ours and fusion {measure}", f"{Spread(**together[measure]):.1f}"
     pairs = _read("studies/ensembles-zhanglab-ours-2.json")
     for measure, spread in pairs["final"]["ensembles"].items():
         yield f"pairs {measure}", f"{Spread(**spread):.1f}"

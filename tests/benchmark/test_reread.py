@@ -162,6 +162,27 @@ def test_ensembles_share_no_folder_and_one_too_many_is_left_out(
     assert found["final"]["all"]["auc"] == 100.0
 
 
+def test_two_rows_are_averaged_seed_by_seed(reread: Reread, tmp_path: Path) -> None:
+    """Each row has one pair in the wrong order, which the other makes good."""
+    up = [{"final": [0.0, 4.0, 3.0, 5.0]}] * 2
+    down = [{"final": [3.0, 0.0, 3.0, 3.0]}] * 2
+    files = write_results(tmp_path, *up), write_results(tmp_path, *down, row="down")
+    study = reread("rows", *files[0], "--beside", *files[1])
+    assert study["file"] == "rows-made-up-down.json"
+    assert study["seeds"] == [0, 1]
+    assert study["auc"] == {"mean": 100.0, "std": 0.0}
+
+
+def test_rows_without_a_common_split_are_not_averaged(
+    reread: Reread, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = {"final": RIGHT}
+    files = write_results(tmp_path, right), write_results(tmp_path, right, row="b", prints="b")
+    with pytest.raises(SystemExit):
+        reread("rows", *files[0], "--beside", *files[1])
+    assert "different splits" in capsys.readouterr().err
+
+
 def test_a_selection_that_one_training_lacks_is_left_out(reread: Reread, tmp_path: Path) -> None:
     files = write_results(tmp_path, {"final": RIGHT, "snapshot_mean": RIGHT}, {"final": RIGHT})
     assert "snapshot_mean" not in reread("ensembles", *files)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from squid.benchmark.curves import adjusted_aucs, auc_curves, roc_curves, value_curve
+from squid.benchmark.localisation import NOTE, localisation
 from squid.benchmark.summary import SHOWN, Line, Spread, TrivialLine, adjusted_for
 from squid.evaluation.confounds import LEAST
 from squid.evaluation.record import Result
@@ -103,6 +104,8 @@ class BenchmarkTable:
         for name in self.sections:
             lines, _ = self._of(name)
             parts += [f"## {lines[0].heading}", self.detection(name), caption(lines)]
+            if (pointing := localisation(lines)) is not None:
+                parts += [_markdown(pointing), NOTE]
             parts += [_markdown(cost(lines)), COST]
         if self.failures:
             parts += ["## Failed", *(f"- {job}: {_last_line(why)}" for job, why in self.failures)]
@@ -139,7 +142,10 @@ class BenchmarkTable:
         for name in self.sections:
             lines, trivial = self._of(name)
             detected, spent = detection(lines, trivial), cost(lines)
-            tables = table(*detected, caption=caption(lines)), table(*spent, caption=COST)
+            tables = [table(*detected, caption=caption(lines))]
+            if (pointing := localisation(lines)) is not None:
+                tables.append(table(*pointing, caption=NOTE))
+            tables.append(table(*spent, caption=COST))
             # Tables have no curve over values, rows without snapshots none over epochs.
             curves = [charts[name] for charts in self._curves if name in charts]
             parts.append(section(lines[0].heading, *tables, *map(figure, curves)))
