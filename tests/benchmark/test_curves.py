@@ -10,8 +10,14 @@ import pytest
 from typer.testing import CliRunner
 
 from squid.benchmark import table_of_results
-from squid.benchmark.curves import adjusted_aucs, plot_adjusted_aucs, roc_curves, steadiest
-from squid.benchmark.summary import Line
+from squid.benchmark.curves import (
+    adjusted_aucs,
+    plot_adjusted_aucs,
+    roc_curves,
+    steadiest,
+    value_curve,
+)
+from squid.benchmark.summary import Line, summarise_results
 from squid.cli import app
 from squid.evaluation.record import Result, read_record
 
@@ -55,7 +61,7 @@ def test_the_roc_of_many_rows_has_room_for_its_legend_and_its_axis() -> None:
     figure.savefig(BytesIO(), dpi=figure.dpi)
     width, height = figure.canvas.get_width_height()
     (legend,), (axes,) = figure.legends, figure.axes
-    assert len(legend.get_texts()) == len(steadiest(lines)) == 18
+    assert len(legend.get_texts()) == len(steadiest(lines)) == 19
     for part in (legend, axes.xaxis.label, axes.yaxis.label):
         box = part.get_window_extent()
         assert -1 <= box.x0 < box.x1 <= width + 1
@@ -81,6 +87,21 @@ def test_kept_files_give_every_figure_of_a_benchmark(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_contamination_is_shown_as_the_share_of_healthy_images() -> None:
+    """As in the paper's figure, which begins with all images healthy."""
+    result = read_record(Result, JOBS / "zhanglab-memae-seed-0.json")
+    place = {"section": "made", "axis": "data.contamination", "series": "MemAE"}
+    results = [
+        result.model_copy(update={**place, "row": f"row {share}", "value": share})
+        for share in (0.0, 0.25)
+    ]
+    chart = value_curve("made", summarise_results(results))
+    assert chart is not None
+    axes = chart.plot().axes[0]
+    assert axes.get_xlabel() == "healthy training images, %"
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["100", "75"]
+
+
 def test_one_command_makes_all_of_them() -> None:
     """`make results` rereads every study of kept scores and writes every page and figure."""
     make = shutil.which("make")
@@ -90,7 +111,7 @@ def test_one_command_makes_all_of_them() -> None:
     shown = subprocess.run(
         [make, "--dry-run", "results"], cwd=root, capture_output=True, text=True, check=True
     ).stdout
-    for study in ("agreement", "ensembles", "site", "sharpness"):
+    for study in ("agreement", "ensembles", "rows", "site", "sharpness"):
         assert f"benchmarks/reread.py {study} " in shown
     for command in (
         "docs/reference/generate.py",

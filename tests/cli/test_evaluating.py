@@ -3,12 +3,16 @@
 import csv
 import io
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import PIL.Image
 import pytest
 
 from squid.evaluation.prevalence import PredictiveValue
+
+JOBS = Path(__file__).parents[2] / "benchmarks" / "results" / "jobs"
 
 
 @pytest.fixture
@@ -116,11 +120,19 @@ def folder(root, **classes):
     return root
 
 
-def test_results_of_a_benchmark_are_no_run_and_the_right_command_is_named(refused, tmp_path):
-    kept = tmp_path / "kept"
+def test_results_of_a_benchmark_are_reported_with_their_figures(squid, tmp_path):
+    kept, out = tmp_path / "kept", tmp_path / "page.html"
     kept.mkdir()
-    (kept / "row-seed-0.json").write_text(json.dumps({"section": "x"}))
-    for path in (kept, kept / "row-seed-0.json"):
-        assert f"squid benchmark {path} --table" in refused("report", path)
-    (kept / "row-seed-0.json").write_text("{}")
-    assert "is not a run folder" in refused("report", kept)
+    for row in ("memae", "mnad"):
+        shutil.copy(JOBS / f"zhanglab-{row}-seed-0.json", kept)
+    squid("report", kept)
+    squid("report", *kept.glob("*.json"), "--out", out)
+    for page in (kept / "report.html", out):
+        html = page.read_text()
+        assert "ROC curves of MemAE, MNAD" in html
+        assert "Plain and adjusted AUC of MemAE, MNAD" in html
+
+
+def test_other_json_files_are_no_run_and_no_results(refused, tmp_path):
+    (tmp_path / "other.json").write_text("{}")
+    assert "is not a run folder" in refused("report", tmp_path)

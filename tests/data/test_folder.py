@@ -170,6 +170,17 @@ def test_the_table_of_labels_is_not_counted_among_other_files(tmp_path: Path) ->
     assert warning.endswith("(.txt).")
 
 
+def test_other_columns_of_the_table_of_labels_are_kept(tmp_path: Path) -> None:
+    """Evaluations have strata of them: the machine an image was taken with, say."""
+    write(tmp_path, *many(".", 10))
+    rows = "".join(f"{i}.png,{'nodule' if i > 7 else ''},room {i % 2},\n" for i in range(10))
+    (tmp_path / "labels.csv").write_text(f"image,finding,machine,empty\n{rows}")
+    splits = Folder(root=tmp_path).load(8)
+    assert set(splits.test.columns) == {"machine"}
+    for name, machine in zip(splits.test.names, splits.test.columns["machine"], strict=True):
+        assert machine == f"room {int(name[0]) % 2}"
+
+
 def test_unrecognised_class_folders_are_reported(tmp_path: Path) -> None:
     write(tmp_path, *many("ward1", 6), *many("ward 2/sub", 4))
     (warning,) = Folder(root=tmp_path).load(8).warnings

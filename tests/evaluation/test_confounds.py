@@ -1,5 +1,6 @@
 """What a score follows: strata, the adjusted AUC, rank correlations."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -114,3 +115,24 @@ def test_a_label_of_disease_is_no_covariate(splits: Splits) -> None:
     columns = {**splits.test.columns, "rsna_class": classes, "sex": ("F",) * 40 + ("M",) * 40}
     known = replace(splits.test, columns=columns)
     assert set(strata(known)) == {"sharpness", "view", "sex"}
+
+
+def test_every_column_of_few_values_has_strata_and_numbers_are_put_into_fifths(
+    splits: Splits,
+) -> None:
+    count = len(splits.test)
+    columns = {
+        "machine": ("a", "b", "", "a") * (count // 4),
+        "dose": tuple(str(0.1 * i) if i else "" for i in range(count)),
+        "accession": tuple(f"number {i}" for i in range(count)),
+        "site": ("one",) * count,
+    }
+    found = strata(replace(splits.test, columns=columns))
+    assert set(found) == {"sharpness", "machine", "dose"}
+    assert set(found["machine"]) == {"a", "b", "?"}
+    sizes = Counter(found["dose"])
+    assert sizes.pop("?") == 1
+    assert set(sizes) == {f"fifth {i}" for i in range(1, 6)}
+    assert max(sizes.values()) - min(sizes.values()) <= 1
+    # In the order of the numbers.
+    assert list(dict.fromkeys(found["dose"][1:])) == sorted(sizes)

@@ -1,7 +1,7 @@
 """The charts of a benchmark: the AUC along what a section varies, the ROC of each row, its AUC with
 and without what its score follows besides disease, and its test AUC over the training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from textwrap import fill
 from typing import Any
@@ -28,6 +28,10 @@ from squid.report.style import (
 
 TITLE_LETTERS = 40
 """Letters of a line of a row's title."""
+AXES: Mapping[str, tuple[str, Callable[[float], float]]] = {
+    "data.contamination": ("healthy training images, %", lambda share: 100 * (1 - share)),
+}
+"""What an axis shows in the place of a recipe key and its values: the paper's quantity."""
 
 
 def steadiest(lines: Sequence[Line]) -> list[Line]:
@@ -84,8 +88,9 @@ def plot_value_curve(lines: Sequence[Line], chosen: Sequence[Line] = ()) -> Figu
             _plot_spreads(axes, places, epochs, ":", faint())
         paper = {line.value: line.paper.get("auc") for line in own}
         _plot_spreads(axes, places, paper, "", colour, marker="D")
-    axes.set_xticks(range(len(values)), [f"{value:g}" for value in values])
-    axes.set(xlabel=lines[0].results[0].axis, ylabel="AUC, %")
+    label, shown = AXES.get(axis := lines[0].results[0].axis, (axis, float))
+    axes.set_xticks(range(len(values)), [f"{shown(value):g}" for value in values])
+    axes.set(xlabel=label, ylabel="AUC, %")
     legend(axes, loc="best")
     return figure
 

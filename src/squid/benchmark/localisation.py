@@ -12,10 +12,10 @@ MEASURES = {
     "overlap": "Dice",
 }
 NOTE = (
-    "Percent, means over images with boxes. Boxes hit: the highest pixel lies in a box. Pixel AUROC "
-    "and AP: pixels inside boxes against those outside. Dice: overlap of the boxes with the pixels "
-    "that are higher than 95 % of those of healthy images. The mean box is that of the validation "
-    "images."
+    "Percent, means over images with boxes. Boxes hit: the highest pixel lies in a box. Pixel "
+    "AUROC and AP: pixels inside boxes against those outside. Dice: overlap of the boxes with the "
+    "pixels that are higher than 95 % of those of healthy images. The mean box is that of the "
+    "validation images."
 )
 
 Row = tuple[str, ...]

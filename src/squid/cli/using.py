@@ -172,27 +172,35 @@ def explain(
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="One run, or several to compare.")
+        list[Path],
+        typer.Argument(
+            metavar="RUN",
+            help="One run, several to compare, or results of a benchmark (folders or files).",
+        ),
     ],
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             help="The HTML file.",
-            show_default="report.html in the run; of several, comparison.html in the folder above",
+            show_default="report.html in the run, or in the folder of results; of several runs, "
+            "comparison.html in the folder above",
         ),
     ] = None,
     device: DeviceOption = "auto",
     unverified: Unverified = False,
 ) -> None:
-    """Write one self-contained HTML page about a run, or one that compares several.
+    """Write one self-contained HTML page about a run, one that compares several, or one with the
+    tables and figures of a benchmark.
 
     Example: `squid report runs/demo`
     """
     from squid.report import write_report
     from squid.run import Run
 
-    _refuse_results(runs)
+    if any(_holds_results(path) for path in runs):
+        _report_benchmark(runs, out)
+        return
     with errors.status("Making figures"):
         opened = [Run.open(run, verify=not unverified) for run in runs]
         written = write_report(opened, out, device=device)
@@ -204,15 +212,24 @@ def report(
         print_line(console, f"Next: squid score {run} IMAGE...   or   squid explain {run} IMAGE...")
 
 
-def _refuse_results(paths: list[Path]) -> None:
-    """An error that names the right command where results of a benchmark are given for a run."""
+def _report_benchmark(paths: list[Path], out: Path | None) -> None:
+    from squid.benchmark import table_of_results
+    from squid.durable import write_text
+
+    folder = paths[0] if paths[0].is_dir() else paths[0].parent
+    out = out or folder / "report.html"
+    with errors.status("Making figures"):
+        page = table_of_results(paths).html()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_text(out, page)
+    print_line(console, f"Report: [bold]{escaped(out)}[/] (open it in a browser)")
+
+
+def _holds_results(path: Path) -> bool:
+    """Whether a path is a result of a benchmark, or a folder of some, and no run folder."""
     from squid.evaluation.record import read_keys
 
-    for path in paths:
-        given = path.glob("*.json") if path.is_dir() else [path] * (path.suffix == ".json")
-        is_run = (path / "recipe.toml").exists()
-        if not is_run and any("section" in read_keys(one) for one in given if one.is_file()):
-            raise ConfigError(
-                f"{path} holds results of a benchmark; draw their tables, ROC curves and figures "
-                f"with: squid benchmark {path} --table"
-            )
+    if (path / "recipe.toml").exists():
+        return False
+    given = path.glob("*.json") if path.is_dir() else [path] * (path.suffix == ".json")
+    return any("section" in read_keys(one) for one in given if one.is_file())

@@ -21,6 +21,7 @@ from pydantic import Field, field_validator
 from squid.data.base import FileDataConfig, Progress
 from squid.data.dicom import DicomFacts
 from squid.data.files import Unreadable, read_files, subfolders
+from squid.data.groups import HEADERS
 from squid.data.headers import (
     LABELS,
     not_asked_for,
@@ -66,6 +67,8 @@ class Entry(NamedTuple):
     """What its header says; None where it is not DICOM."""
     left_out: str = ""
     """Why it is not taken; '' where it is."""
+    columns: tuple[tuple[str, str], ...] = ()
+    """What the table of labels says besides, by the name of the column."""
 
 
 class Given(NamedTuple):
@@ -170,10 +173,12 @@ class Folder(FileDataConfig):
         """The images with what the table of labels says of them."""
         names = [path.relative_to(root).as_posix() for path in paths]
         facts = read_headers(paths)
-        findings = read_labels(root, names, facts)
+        labels = read_labels(root, names, facts)
         return [
-            Entry(path, name, finding or "", "", one, NO_LABEL if finding is None else "")
-            for path, name, finding, one in zip(paths, names, findings, facts, strict=True)
+            Entry(path, name, "", "", one, NO_LABEL)
+            if label is None
+            else Entry(path, name, label.finding, "", one, columns=tuple(label.columns.items()))
+            for path, name, label, one in zip(paths, names, labels, facts, strict=True)
         ]
 
     def _classes(self, root: Path, folder: Path, paths: Sequence[Path]) -> list[Entry]:
@@ -223,6 +228,7 @@ class Folder(FileDataConfig):
             names=tuple(entry.name for entry in entries),
             patients=self._patients(entries),
             findings=tuple(entry.finding for entry in entries),
+            columns=_columns(entries),
         )
 
     def _patients(self, entries: list[Entry]) -> tuple[str, ...] | None:
@@ -288,6 +294,18 @@ class Folder(FileDataConfig):
         if not held.any():
             raise DataError(f"holdout = {self.holdout:g} of {self.root} is no one; raise it.")
         return normals.select(~held), normals.select(held)
+
+
+def _columns(entries: list[Entry]) -> dict[str, tuple[str, ...]]:
+    """What DICOM files say of themselves, and the other columns of the table of labels, '' where
+    they say nothing; a column of the table takes the place of what files say."""
+    said = [
+        {name: value(entry.facts) for name, value in HEADERS.items()} if entry.facts else {}
+        for entry in entries
+    ]
+    known = [mine | dict(entry.columns) for mine, entry in zip(said, entries, strict=True)]
+    names = dict.fromkeys(name for one in known for name, cell in one.items() if cell)
+    return {name: tuple(one.get(name, "") for one in known) for name in names}
 
 
 def _no_image(root: Path, reasons: tuple[str, ...]) -> DataError:

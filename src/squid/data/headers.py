@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from squid.data.dicom import DicomFacts, read_facts
 from squid.data.dicom.header import gate, is_for_presentation, is_raw, refusal
@@ -83,21 +84,33 @@ def one_patient(facts: Facts) -> bool:
     return len({one.patient for one in known}) == 1 < len({one.study_uid for one in known})
 
 
-def read_labels(root: Path, names: Sequence[str], facts: Facts) -> tuple[str | None, ...]:
-    """The finding of each file by the table in `root`, '' where it is normal; None where the table
-    does not have it. The column `image` holds paths, or UIDs of images or studies."""
+class Label(NamedTuple):
+    """A row of the table of labels."""
+
+    finding: str
+    """'' for a normal image."""
+    columns: dict[str, str]
+    """Its other columns."""
+
+
+def read_labels(root: Path, names: Sequence[str], facts: Facts) -> tuple[Label | None, ...]:
+    """The row of each file in the table in `root`; None where the table does not have it. The
+    column `image` holds paths, or UIDs of images or studies."""
     rows = read_table(root / LABELS, "image", "finding")
-    findings = {row["image"].strip(): _finding(row["finding"]) for row in rows}
-    if len(findings) < len(rows):
+    labels = {row["image"].strip(): _label(row) for row in rows}
+    if len(labels) < len(rows):
         twice = Counter(row["image"].strip() for row in rows).most_common(1)[0][0]
         raise DataError(f"{root / LABELS} names '{twice}' twice; keep one row.")
     found = []
     for name, one in zip(names, facts, strict=True):
         keys = (name, one.sop_uid, one.study_uid) if one else (name,)
-        found.append(next((findings[key] for key in keys if key and key in findings), None))
+        found.append(next((labels[key] for key in keys if key and key in labels), None))
     return tuple(found)
 
 
-def _finding(text: str | None) -> str:
-    finding = (text or "").strip()
-    return "" if finding.lower() in NORMAL_FINDINGS else finding
+def _label(row: Mapping[str, str]) -> Label:
+    finding = (row["finding"] or "").strip()
+    # A row with more cells than the header has them under None.
+    others = {name: (cell or "").strip() for name, cell in row.items() if name is not None}
+    others = {name: cell for name, cell in others.items() if name not in ("image", "finding")}
+    return Label("" if finding.lower() in NORMAL_FINDINGS else finding, others)

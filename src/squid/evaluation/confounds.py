@@ -5,6 +5,7 @@ A pooled AUC can come from a covariate that differs between the classes (the vie
 are). Within a stratum of that covariate it cannot.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
@@ -13,7 +14,9 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from squid.config import Config
+from squid.data.groups import UNKNOWN
 from squid.data.image_set import ImageSet, Splits
+from squid.data.nih import RSNA_CLASS
 from squid.evaluation.metrics import Estimate, estimate, resampled_auc
 from squid.evaluation.percent import percent, percent_range
 from squid.evaluation.trivial import acquisition_scores, image_sharpness
@@ -25,9 +28,9 @@ LEAST = 10
 """Images of each class that a stratum needs."""
 DECILES = 10
 AGE_BANDS = (18, 40, 60, 80)
-COVARIATES = ("view", "sex", "age")
-"""Columns of a dataset that say how an image was taken, and of whom. Others may be labels of
-disease, within which a score has nothing to find."""
+MOST_VALUES = 20
+"""Different values of a column up to which each is a stratum of its own. Those of a column of
+numbers with more are put into fifths; more texts are names of something."""
 STRONG = 0.3
 """Rank correlation among healthy images from which on a score is said to follow a covariate."""
 
@@ -70,7 +73,7 @@ class Confounds(Config):
     """What a score follows besides disease."""
 
     covariates: Mapping[str, Covariate]
-    """By name: `sharpness` in deciles, and what the dataset knows (view, sex, age)."""
+    """By name: `sharpness` in deciles, and what the dataset knows (view, sex, age, machine ...)."""
     correlations: Mapping[str, Correlation]
     """With each acquisition score."""
 
@@ -95,8 +98,8 @@ def confounds(scores: Array, splits: Splits, *, seed: int = 0, resamples: int = 
 
 
 def strata(images: ImageSet) -> dict[str, tuple[str, ...]]:
-    """The stratum of each image, by covariate: sharpness is known of every image, the others only
-    where the dataset has it in a column (`COVARIATES`) with several values."""
+    """The stratum of each image, by covariate: sharpness is known of every image, the others where
+    the dataset has a column with several values."""
     groups = {"sharpness": deciles(image_sharpness(images)), **_columns(images)}
     return {name: tuple(group) for name, group in groups.items() if len(set(group)) > 1}
 
@@ -151,16 +154,40 @@ def deciles(values: Array) -> list[str]:
 
 def _columns(images: ImageSet) -> dict[str, list[str]]:
     """What the dataset knows of the taking of each image and of its patient, ages in bands."""
-    known = {name: images.columns[name] for name in COVARIATES if name in images.columns}
-    found = {name: [str(one) or "?" for one in column] for name, column in known.items()}
-    if "age" in found:
-        found["age"] = [_age_band(one) for one in found["age"]]
+    found = {}
+    for name, column in images.columns.items():
+        values = [one or UNKNOWN for one in column]
+        if name == "age":
+            found[name] = [_age_band(one) for one in values]
+        elif name == RSNA_CLASS:  # another reading of the disease: within it nothing is to be found
+            continue
+        elif len(set(values)) <= MOST_VALUES:
+            found[name] = values
+        elif all(map(_is_number, set(values) - {UNKNOWN})):
+            found[name] = _fifths(values)
     return found
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _fifths(values: Sequence[str]) -> list[str]:
+    """The fifth of each number among those that are known."""
+    numbers = np.array([float(one) for one in values if one != UNKNOWN])
+    ends = np.quantile(numbers, (0.2, 0.4, 0.6, 0.8))
+    return [
+        one if one == UNKNOWN else f"fifth {int(np.searchsorted(ends, float(one))) + 1}"
+        for one in values
+    ]
 
 
 def _age_band(age: str) -> str:
     if not age.isdigit():
-        return "?"
+        return UNKNOWN
     start = max((one for one in (0, *AGE_BANDS) if one <= int(age)), default=0)
     return f"from {start:02d}"
 

@@ -121,6 +121,22 @@ def test_a_table_names_findings_by_study_by_image_or_by_path(write: Write, tmp_p
     assert "1 file was left out: labels.csv does not name them." in splits.warnings
 
 
+def test_what_files_say_of_themselves_is_kept_unless_the_table_says_other(
+    write: Write, tmp_path: Path
+) -> None:
+    for study in range(10):
+        taken = {"ViewPosition": "PA" if study % 2 else "AP", "PatientAge": "061Y"}
+        write(f"P{study}", study, **taken, Manufacturer=f"maker {study % 3}")
+    columns = load(tmp_path).train.columns
+    assert set(columns) == {"view", "age_band", "manufacturer"}
+    assert set(columns["view"]) == {"PA", "AP"}
+    assert set(columns["age_band"]) == {"60 to 79"}
+    with (tmp_path / "labels.csv").open("w", newline="") as file:
+        rows = [(f"1.2.{study}", "", "lateral") for study in range(10)]
+        csv.writer(file).writerows([("image", "finding", "view"), *rows])
+    assert set(load(tmp_path).train.columns["view"]) == {"lateral"}
+
+
 def test_a_table_with_one_image_twice_is_refused(write: Write, tmp_path: Path) -> None:
     write("P", 0)
     label(tmp_path, ("1.2.0", ""), ("1.2.0", "nodule"))
