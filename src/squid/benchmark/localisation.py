@@ -9,11 +9,11 @@ MEASURES = {
     "pointing": "Boxes hit",
     "auroc": "Pixel AUROC",
     "average_precision": "Pixel AP",
-    "overlap": "Dice",
+    "overlap": "Overlap",
 }
 NOTE = (
     "Percent, means over images with boxes. Boxes hit: the highest pixel lies in a box. Pixel "
-    "AUROC and AP: pixels inside boxes against those outside. Dice: overlap of the boxes with the "
+    "AUROC and AP: pixels inside boxes against those outside. Overlap: of the boxes with the "
     "pixels that are higher than 95 % of those of healthy images. The mean box is that of the "
     "validation images."
 )
