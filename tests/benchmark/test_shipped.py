@@ -83,7 +83,7 @@ def test_a_fusion_takes_as_long_as_was_measured_or_as_its_parts() -> None:
     kept = [read_record(Result, file) for file in JOBS.glob("rsna_pa-fusion-seed-*.json")]
     measured = fmean(one.cost.training_seconds for one in kept)
     assert seconds["fusion"] == pytest.approx(measured, abs=1)
-    parts = seconds["ae_u"] + seconds["ae_u_standardised"] + seconds["squid_lesions"]
+    parts = 2 * seconds["ae_u_lungs"] + seconds["squid_lesions"]
     assert seconds["squid_fusion"] == pytest.approx(parts)
 
 
