@@ -138,3 +138,41 @@ def test_several_scores_count_the_same() -> None:
 def test_settings_that_do_not_fit_are_refused(settings: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse(SquidConfig, SMALL | settings, "a recipe")
+
+
+def chests(b: int) -> Tensor:
+    """(b, 1, 32, 32): a bright body with two dark lungs, and clouds."""
+    across = torch.linspace(-1, 1, 32)
+    down = across[:, None]
+    lungs = sum(
+        torch.exp(-((((across - x) / 0.2) ** 2 + (down / 0.4) ** 2) ** 2)) for x in (-0.4, 0.4)
+    )
+    return 0.8 - 0.5 * lungs + 0.1 * clouds(b)
+
+
+def test_within_the_lungs_maps_count_by_their_weights() -> None:
+    method = small(
+        region="lungs", uncertainty=True, lesions=LESIONS, score=("relative_residual", "lesions")
+    ).eval()
+    images = chests(16)
+    lesion_stage = method.stages()[-1]
+    assert lesion_stage.prepare is not None
+    with torch.no_grad():
+        lesion_stage.prepare([Batch(images, torch.arange(16), {})])
+        assert method.lungs is not None
+        assert method.lungs.weight.max() > 2 * method.lungs.weight.mean()
+        method.finalize([Batch(images, torch.arange(16), {})])
+        prediction = method._predict(images)
+        for place, kind in enumerate(("relative_residual", "lesions")):
+            maps = method._map(
+                kind,
+                images,
+                prediction,
+            )[:, 0]
+            assert_close(method._scores(images)[:, place], method.lungs.mean(maps))
+        maps = method._map("relative_residual", images, prediction)[:, 0]
+        assert_close(method.heatmap(images), method.lungs.shade(maps))
+
+
+def test_the_whole_image_has_no_lungs_to_keep() -> None:
+    assert not [name for name in small().state_dict() if "lungs" in name]

@@ -1,4 +1,4 @@
-"""The blocks of SQUID that hold memories, built from its settings."""
+"""The blocks of SQUID that hold memories, built from its settings, and the masks they draw."""
 
 from typing import Literal
 
@@ -7,6 +7,7 @@ from squid.methods.squid.config import SquidConfig
 from squid.nn.decoder import MemoryBlock
 from squid.nn.inpainting import InpaintingBlock
 from squid.nn.memory import MemoryMatrix, MemoryQueue
+from squid.nn.noise import NoiseSpec
 
 
 def inpainting_block(config: SquidConfig, channels: int) -> InpaintingBlock:
@@ -60,3 +61,20 @@ def _student_memory(
         shortcut=config.decoder_shortcut,
         rho=config.decoder_rho,
     )
+
+
+def mask_noise(config: SquidConfig, b: int, memories: int) -> dict[str, NoiseSpec]:
+    """The random masks of one pass of `b` images: `mask0` of the in-painting block, `mask1` ... of
+    as many memories of the student, `keep` of pixel in-painting."""
+    # Masks have one value per place of the map, shared by its channels.
+    patches, draws = b * config.grid**2, {}
+    if config.inpainting != "none" and config.shortcut == "masked":
+        shape = (patches, 1, config.side, config.side)
+        draws["mask0"] = NoiseSpec(shape, "bernoulli", config.rho)
+    if config.decoder_shortcut == "masked":
+        for i in range(1, memories + 1):
+            shape = (patches, 1, config.side * 2**i, config.side * 2**i)
+            draws[f"mask{i}"] = NoiseSpec(shape, "bernoulli", config.decoder_rho)
+    if config.inpainting == "pixel":
+        draws["keep"] = NoiseSpec((patches, 1, 1, 1), "bernoulli", 1 - config.pixel_dropout)
+    return draws

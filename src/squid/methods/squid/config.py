@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from squid.config import Config
 from squid.methods.base import MethodConfig, OptimizerConfig
 from squid.methods.lesion_segmentation import LesionConfig
+from squid.nn.lungs import Region
 from squid.nn.memory import Shrinkage
 
 Count = Annotated[int, Field(ge=1)]
@@ -168,6 +169,10 @@ class SquidConfig(MethodConfig):
     squared error. `relative_residual`: squared error over the predicted variance. `structure`:
     difference in structure from the image in the worst patch. `lesions`: mean logit of the U-Net.
     Several are averaged, each in units of its spread over the training images."""
+    region: Region = "image"
+    """Where lesions are centred, and what counts for the scores `residual`, `relative_residual` and
+    `lesions` and for their heatmaps: the whole image, or the lungs of frontal chest X-rays, which
+    the mean of the training images shows (not in the paper)."""
     score_statistics: Literal["image", "running"] = "image"
     """Statistics by which the discriminator normalises when scoring: those of each image alone (the
     authors, in effect) or the tracked ones."""

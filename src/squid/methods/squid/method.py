@@ -17,7 +17,7 @@ from torch.func import functional_call
 from squid.errors import ConfigError
 from squid.methods.base import Batch, Method, MethodConfig, Objective, Shared, Stage
 from squid.methods.squid import losses
-from squid.methods.squid.blocks import inpainting_block, student_memories
+from squid.methods.squid.blocks import inpainting_block, mask_noise, student_memories
 from squid.methods.squid.config import MapScore, SquidConfig
 from squid.methods.squid.distillation import ScoreDistillation, zero_head_copy
 from squid.methods.squid.lesions import LesionStage
@@ -31,6 +31,7 @@ from squid.nn.encoder import Encoder, PooledEncoder, ResidualEncoder
 from squid.nn.gaussian import Gaussian, ledoit_wolf
 from squid.nn.inpainting import InpaintingBlock, shortcut
 from squid.nn.lesions import lesion_noise
+from squid.nn.lungs import Lungs
 from squid.nn.memory import MemoryQueue
 from squid.nn.noise import NoiseSpec
 from squid.nn.patches import split
@@ -76,6 +77,7 @@ class Squid(Method):
         self.image_discriminator = zero_head_copy(self.discriminator) if distilled else None
         self.segmentation = UNet(config.lesions.channels, inputs=2) if config.lesions else None
         # What the scores are fitted with.
+        self.lungs = Lungs(config.size) if config.region == "lungs" else None
         self.gaussian = Gaussian() if "features" in config.scores else None
         self.standardiser = Standardiser(len(config.scores)) if len(config.scores) > 1 else None
 
@@ -86,26 +88,13 @@ class Squid(Method):
             self.temporal_ensemble.begin(images)
 
     def noise(self, b: int) -> Mapping[str, NoiseSpec]:
-        """Per pass: `mask0` of the in-painting block, `mask1` ... of the student's memories, `keep`
-        of pixel in-painting; then those of the stage of lesions."""
+        """The masks of each pass (`mask_noise`); then the draws of the stage of lesions."""
         passes = ("shared",) if self.config.forwards == "shared" else ("discriminator", "generator")
         masks = {f"{name}.{key}": spec for name in passes for key, spec in self._draws(b).items()}
         return masks | lesion_noise(b) if self.config.lesions else masks
 
     def _draws(self, b: int) -> dict[str, NoiseSpec]:
-        # Masks have one value per place of the map, shared by its channels.
-        config, patches = self.config, b * self.config.grid**2
-        draws = {}
-        if self.inpainting is not None and config.shortcut == "masked":
-            shape = (patches, 1, config.side, config.side)
-            draws["mask0"] = NoiseSpec(shape, "bernoulli", config.rho)
-        if config.decoder_shortcut == "masked":
-            for i in range(1, len(self.student.memories) + 1):
-                shape = (patches, 1, config.side * 2**i, config.side * 2**i)
-                draws[f"mask{i}"] = NoiseSpec(shape, "bernoulli", config.decoder_rho)
-        if config.inpainting == "pixel":
-            draws["keep"] = NoiseSpec((patches, 1, 1, 1), "bernoulli", 1 - config.pixel_dropout)
-        return draws
+        return mask_noise(self.config, b, len(self.student.memories))
 
     def stages(self) -> tuple[Stage, ...]:
         config = self.config
@@ -160,7 +149,9 @@ class Squid(Method):
     def _lesion_stage(self) -> LesionStage | None:
         if self.config.lesions is None or self.segmentation is None:
             return None
-        return LesionStage(self.config.lesions, self.segmentation, self._reconstruct_eval)
+        return LesionStage(
+            self.config.lesions, self.segmentation, self._reconstruct_eval, self.lungs
+        )
 
     def _generator_parameters(self) -> list[nn.Parameter]:
         # Everything but what only scores belongs to the generator's objective.
@@ -261,6 +252,8 @@ class Squid(Method):
     # ----------------------------------------------------------------- scoring
 
     def finalize(self, batches: Iterable[Batch]) -> None:
+        if self.lungs is not None:
+            self.lungs.fit(batch.images for batch in batches)
         if self.gaussian is not None:
             reconstructions = (self.reconstruct(batch.images) for batch in batches)
             features = torch.cat([self._pooled_features(one) for one in reconstructions])  # (n, d)
@@ -292,10 +285,12 @@ class Squid(Method):
                 maps = self._map(kind, images, prediction)
                 # The worst patch decides, so that a small anomaly is not averaged away.
                 worst = kind == "structure"
-                scores.append(
-                    worst_patch(maps, self.config.grid) if worst else maps.mean((1, 2, 3))
-                )
+                scores.append(worst_patch(maps, self.config.grid) if worst else self._mean(maps))
         return torch.stack(scores, 1)
+
+    def _mean(self, maps: Tensor) -> Tensor:
+        """(b, 1, h, w) -> (b,), over what counts."""
+        return maps.mean((1, 2, 3)) if self.lungs is None else self.lungs.mean(maps[:, 0])
 
     def _map(self, kind: MapScore, images: Tensor, prediction: Prediction) -> Tensor:
         """(b, 1, h, w): the map of a score that has one."""
@@ -321,7 +316,12 @@ class Squid(Method):
         return torch.cat((mean, spread), 1)
 
     def heatmap(self, images: Tensor) -> Tensor:
-        return self._map(self.config.heatmap, images, self._predict(images))[:, 0]
+        kind = self.config.heatmap
+        maps = self._map(kind, images, self._predict(images))[:, 0]  # (b, h, w)
+        if self.lungs is None:
+            return maps
+        # Logits have both signs, and what fades out has to be positive.
+        return self.lungs.shade(maps.sigmoid() if kind == "lesions" else maps)
 
     def reconstruct(self, images: Tensor) -> Tensor:
         return self._predict(images).reconstruction
