@@ -26,6 +26,7 @@ from squid.detector import Detector
 from squid.errors import DataError, DivergedError, RunError, SquidError
 from squid.methods import build
 from squid.methods.base import Method
+from squid.nn.lungs import what_counts
 from squid.recipe import Recipe, radiograph_recipe, read_recipe
 from squid.run import Run, describe_environment
 from squid.train import Engine, Epoch, Monitor, State, check_batches, train
@@ -153,7 +154,7 @@ def _train(
     if engine.leads:
         run.save_training_images(digests(splits.train.pixels))
         run.finish(detector.method, detector.calibration)
-        run.write_model_card(_model_card(run))
+        run.write_model_card(_model_card(run, what_counts(detector.method)))
         run.drop_state()
     return detector
 
@@ -243,8 +244,8 @@ def train_seeds(
     return folders
 
 
-def _model_card(run: Run) -> str:
-    """What a reader of the folder must know before trusting it."""
+def _model_card(run: Run, counts: str) -> str:
+    """What a reader of the folder must know before trusting it; `counts` is what scores look at."""
     recipe, environment, calibration = run.recipe, run.environment, run.calibration
     training, size = environment.splits["train"], recipe.method.size
     point = calibration.operating_point(recipe.false_positive_rate)
@@ -254,6 +255,7 @@ def _model_card(run: Run) -> str:
         f"{training.anomalous} anomalous images, fingerprint {environment.data}",
         "Threshold": f"{point.threshold:.6g}: {point.meaning}. Held-out images: "
         f"{calibration.source}; no anomalous image was used.",
+        **({"Counts": counts} if counts else {}),
         "Made by": f"squid {environment.version}, commit {environment.commit}, "
         f"torch {environment.torch}, {environment.device}",
     }

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from squid.data.nih import Nih
 from squid.data.rsna import Rsna
 from squid.data.zhanglab import ZhangLab
-from squid.nn.lungs import Lungs, find_lungs
+from squid.nn.lungs import Lungs, find_lungs, what_counts
 
 SIDE = 64
 
@@ -74,6 +74,15 @@ def test_places_are_everywhere_where_no_lungs_are_known():
     places = Lungs(SIDE).places(torch.rand(5_000, 2, generator=torch.Generator().manual_seed(0)))
     assert_close(places.mean(0), torch.tensor([0.5, 0.5]), atol=0.02, rtol=0)
     assert_close(places.std(0), torch.tensor([12**-0.5] * 2), atol=0.02, rtol=0)
+
+
+def test_people_are_told_what_counts():
+    with_lungs, without = fitted(chest()), fitted(chest(lungs=(-0.4,)))
+    both = torch.nn.ModuleList([with_lungs, without])
+    assert what_counts(with_lungs).startswith("the lungs, where")
+    for network in (without, both):
+        assert what_counts(network) == "the whole image, as the mean training image shows no lungs"
+    assert what_counts(torch.nn.Linear(1, 1)) == ""
 
 
 def test_shading_keeps_the_lungs_and_fades_the_rest():

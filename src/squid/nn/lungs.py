@@ -80,6 +80,21 @@ class Lungs(nn.Module):
         """(b, h, w) -> (b, h, w): maps of positive values fade to zero outside the lungs."""
         return maps * (self.weight / self.weight.max())
 
+    @property
+    def found(self) -> bool:
+        """Whether some were found, so that not all pixels weigh the same."""
+        return bool(self.weight.max() > self.weight.min())
+
+
+def what_counts(network: nn.Module) -> str:
+    """What the scores of a network look at, for people; '' where nobody asked for the lungs."""
+    lungs = [module for module in network.modules() if isinstance(module, Lungs)]
+    if not lungs:
+        return ""
+    if all(one.found for one in lungs):
+        return "the lungs, where the mean training image shows them; nothing beside them is found"
+    return "the whole image, as the mean training image shows no lungs"
+
 
 def find_lungs(dark: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
     """The large areas that touch no border; None unless there are some on both sides."""

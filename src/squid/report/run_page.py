@@ -13,6 +13,7 @@ from squid.evaluation.default_heatmap import heatmaps_at_chance
 from squid.evaluation.evaluate import read_evaluations
 from squid.evaluation.percent import rate_percent
 from squid.evaluation.record import Evaluation, Evaluations
+from squid.nn.lungs import what_counts
 from squid.report import examples, figures, memories, tables
 from squid.report.cautions import cautions
 from squid.report.figures.images import HEATMAP_NAMES, Example, heatmap_scales
@@ -138,6 +139,7 @@ class RunPage:
             "Method": recipe.method.name,
             "Data": recipe.data.name,
             "Image size": f"{recipe.method.size} x {recipe.method.size} pixels",
+            "Counts": what_counts(self.detector.method) or None,
             "Seed": recipe.seed,
             "Calibrated on": counts,
         }
