@@ -1,8 +1,8 @@
-"""The README's picture of chest X-rays, from a run on ZhangLab.
+"""The README's picture of chest X-rays: the small default for radiographs, trained on ZhangLab.
 
-    squid train recipes/zhanglab.toml --out runs/zhanglab --set method.members=1 \\
-        --set method.epochs=120 --set method.target_updates=12
-    python docs/images/chest.py runs/zhanglab
+    squid benchmark recipes/candidates.toml --sections zhanglab --rows small --seeds 1 \\
+        --split validation --set train.precision=float32 --device cpu --out runs/chest
+    python docs/images/chest.py runs/chest/zhanglab/small/seed-0
 
 It shows the first three healthy test images and the first three with pneumonia, in the order of
 their names: none is picked for its looks. ZhangLab: Kermany et al., Cell 2018, CC BY 4.0.
@@ -34,17 +34,16 @@ def main(run: Path) -> None:
     test = detector.recipe.data.load(detector.recipe.method.size).test
     shown = indices(test)
     pixels = test.pixels[shown]
-    reconstructions, heatmaps = detector.reconstruct(pixels), detector.explain(pixels, "method")
-    assert reconstructions is not None
+    heatmaps = detector.explain(pixels, "method")
     titles = ["healthy"] * EACH + ["pneumonia"] * EACH
+    predictions = detector.predict(pixels[:, 0].numpy())
     examples = [
         Example(
             image=pixels[i, 0].numpy() / 255.0,
-            title=f"{titles[i]}\nscore {score:.2f}",
-            reconstruction=reconstructions[i],
+            title=f"{titles[i]}\n{'flagged, ' if one.flagged else ''}score {one.score:.1f}",
             heatmaps={"method": heatmaps[i]},
         )
-        for i, score in enumerate(detector.score(pixels))
+        for i, one in enumerate(predictions)
     ]
     chart = Chart("chest", alt="", caption="", plot=lambda: sheet(examples))
     (Path(__file__).parent / "chest.png").write_bytes(chart.light)

@@ -12,8 +12,10 @@ FILES = {
     "published": STUDIES / "rsna-validation-small-seed-1.json",
     "brighter": STUDIES / "rsna-validation-small-brighter-seed-1.json",
     "smoothed": STUDIES / "rsna-validation-small-smoothed-seed-1.json",
+    "lungs": STUDIES / "rsna-validation-small-lungs-seed-1.json",
 }
-"""AE-U's residuals as published; smoothed, of brighter pixels alone and of both signs."""
+"""AE-U's residuals as published; smoothed, of brighter pixels alone and of both signs; and within
+the lungs, with lesions centred there."""
 
 
 def numbers() -> dict[str, str]:
