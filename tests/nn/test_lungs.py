@@ -76,7 +76,7 @@ def test_places_are_everywhere_where_no_lungs_are_known():
     assert_close(places.std(0), torch.tensor([12**-0.5] * 2), atol=0.02, rtol=0)
 
 
-def test_people_are_told_what_counts():
+def test_what_counts_is_put_into_words():
     with_lungs, without = fitted(chest()), fitted(chest(lungs=(-0.4,)))
     both = torch.nn.ModuleList([with_lungs, without])
     assert what_counts(with_lungs).startswith("the lungs, where")
