@@ -74,10 +74,10 @@ SMALL: dict[str, dict[str, Any]] = {
     "fusion": {
         "parts": [
             {"name": "ae_u", "channels": (8, 16, 16), "latent": 8, "hidden": 64, "batch_size": 16,
-             "smooth": 0.05, "brighter": True,
+             "smooth": 0.05, "brighter": True, "region": "lungs",
              "epochs": 20, "optimizer": QUICK, "preprocess": ["standardise"]},
             {"name": "synthetic_lesions", "channels": (8, 16, 16), "batch_size": 16, "epochs": 20,
-             "optimizer": QUICK},
+             "optimizer": QUICK, "region": "lungs"},
         ],
     },
     "patch_memae": {"channels": (8, 16), "slots": 50, "threshold": 0.02, "optimizer": QUICK},

@@ -96,7 +96,9 @@ class SyntheticLesions(Method):
         for batch in batches:
             moments.add(self._logits(batch.images).reshape(-1, 1, 1))
         self.logit_mean.copy_(moments.mean().squeeze())
-        self.logit_spread.copy_(moments.covariance().squeeze().sqrt())
+        spread = moments.covariance().squeeze().clamp_min(0.0).sqrt()
+        # Logits that are all equal have no spread to divide by.
+        self.logit_spread.copy_(torch.where(spread > 0, spread, 1.0))
 
     def score(self, images: Tensor) -> Tensor:
         logits = self._logits(images)
