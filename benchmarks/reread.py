@@ -14,101 +14,29 @@ numbers already is left as it is. Nothing is trained. `make results` runs all of
 import argparse
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from PIL import Image, ImageOps
-from scipy.ndimage import gaussian_filter
+from kept_scores import Array, Labels, Study, read_row, stacked
 from scipy.stats import spearmanr
+from sharpness_study import study_sharpness
 from speed import provenance
 
 from squid.benchmark.summary import SHOWN, Spread
 from squid.calibration import calibrate
-from squid.data.image_set import ANOMALOUS, NORMAL, Splits
-from squid.data.pixels import to_unit
+from squid.data.image_set import ANOMALOUS, NORMAL
 from squid.errors import DataError, SquidError
 from squid.evaluation.confounds import covariate
 from squid.evaluation.metrics import BEST_ACCURACY, auc, evaluate
 from squid.evaluation.record import Result, read_record
-from squid.evaluation.trivial import ACQUISITION, CONTENT, minus_sharpness
-from squid.recipe import read_recipe
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
-Pixels = NDArray[np.float32]
 
 STUDIES = Path(__file__).parent / "results" / "studies"
 HALVINGS = 200
 """Random halves of a site's healthy images."""
-
-
-@dataclass(frozen=True)
-class Study:
-    """What a command prints, and the JSON file that it writes."""
-
-    name: str
-    lines: list[str]
-    content: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class TestScores:
-    """The test scores of one training."""
-
-    section: str
-    row: str
-    seed: int
-    commit: str | None
-    fingerprint: str
-    labels: Labels
-    scores: dict[str, Array]
-    """By selection; in a study of stops by the epoch at which the training stopped."""
-
-
-def read_scores(path: Path) -> TestScores:
-    """The scores of a job's result, or of `stops-*.json`, which a script that is gone has left."""
-    if path.name.startswith("stops-"):
-        return _read_stops(path)
-    result = read_record(Result, path)
-    return TestScores(
-        section=result.section,
-        row=result.row,
-        seed=result.seed,
-        commit=result.provenance.commit,
-        fingerprint=result.evaluations.fingerprint,
-        labels=result.evaluations.images.labels,
-        scores={name: one.array for name, one in result.evaluations.by_selection.items()},
-    )
-
-
-def _read_stops(path: Path) -> TestScores:
-    values = json.loads(path.read_text(encoding="utf-8"))
-    scores = {name: np.array(one) for name, one in values["scores"].items()}
-    names = ("section", "row", "seed", "commit", "fingerprint")
-    return TestScores(
-        **{name: values[name] for name in names}, labels=scores.pop("label"), scores=scores
-    )
-
-
-def read_row(paths: Sequence[Path]) -> list[TestScores]:
-    """The scores of one benchmark row, a training each, in the order of their seeds."""
-    found = sorted((read_scores(path) for path in paths), key=lambda one: one.seed)
-    if len({(one.section, one.row, one.fingerprint) for one in found}) > 1:
-        raise DataError("The results are of different rows or splits; give those of one row.")
-    return found
-
-
-def stacked(found: Sequence[TestScores]) -> dict[str, Array]:
-    """(trainings, n) scores, by every name that all trainings have."""
-    shared = [name for name in found[0].scores if all(name in one.scores for one in found)]
-    return {name: np.array([one.scores[name] for one in found]) for name in shared}
 
 
 # Agreement
@@ -249,91 +177,6 @@ def study_rows(paths: Sequence[Path], beside: Sequence[Path]) -> Study:
         [", ".join(f"{name} {spread:.1f}" for name, spread in measures.items())],
         {"seeds": seeds, **{name: asdict(spread) for name, spread in measures.items()}},
     )
-
-
-# Sharpness
-
-
-def study_sharpness(paths: Sequence[Path], recipe: Path) -> Study:
-    """Do scores follow how sharp an image is, and what does preprocessing change?"""
-    found = [read_scores(path) for path in paths]
-    setting = read_recipe(recipe)
-    splits = setting.data.load(setting.method.size)
-    if {one.fingerprint for one in found} != {splits.fingerprint}:
-        raise DataError(f"The results are not all of the split of {recipe}; name theirs.")
-    pixels = unchanged(splits.test.pixels.flatten(1).numpy())
-    blur = minus_sharpness(pixels, pixels)
-    followed = {f"{one.row}, seed {one.seed}": correlations(one, blur) for one in found}
-    aucs = trivial_aucs(splits)
-    lines = []
-    for name, selections in followed.items():
-        for selection, groups in selections.items():
-            values = ", ".join(f"{group} {value:5.2f}" for group, value in groups.items())
-            lines.append(f"{name:24s} {selection:13s} {values}")
-    for change, by_score in aucs.items():
-        values = ", ".join(f"{name} {value:.1f}" for name, value in by_score.items())
-        lines.append(f"{change:24s} {values}")
-    content = {"correlation with minus sharpness": followed, "validation AUC": aucs}
-    return Study(f"sharpness-{found[0].section}", lines, content)
-
-
-def correlations(test: TestScores, blur: Array) -> dict[str, dict[str, float]]:
-    """Rank correlation of scores with `blur` over all, healthy and anomalous images."""
-    groups = {
-        "all": np.ones(len(test.labels), dtype=bool),
-        "healthy": test.labels == NORMAL,
-        "anomalous": test.labels == ANOMALOUS,
-    }
-    return {
-        name: {
-            group: float(spearmanr(scores[where], blur[where]).statistic)
-            for group, where in groups.items()
-        }
-        for name, scores in test.scores.items()
-    }
-
-
-def trivial_aucs(splits: Splits) -> dict[str, dict[str, float]]:
-    """AUC in percent of each trivial score on the labelled validation images, by the change made
-    to all images beforehand."""
-    found = {}
-    for name, change in CHANGES.items():
-        known, new = (
-            np.stack([change(one).ravel() for one in images.pixels[:, 0].numpy()])  # (n, d)
-            for images in (splits.train.normals, splits.validation)
-        )
-        found[name] = {
-            trivial: 100 * auc(score(known, new), splits.validation.labels)
-            for trivial, score in (ACQUISITION | CONTENT).items()
-        }
-    return found
-
-
-def unchanged(image: Bytes) -> Pixels:
-    return to_unit(torch.from_numpy(image)).numpy()
-
-
-def standardised(image: Bytes) -> Pixels:
-    pixels = unchanged(image)
-    return np.asarray((pixels - pixels.mean()) / pixels.std())
-
-
-def equalised(image: Bytes) -> Pixels:
-    return unchanged(np.array(ImageOps.equalize(Image.fromarray(image))))
-
-
-def shrunk(image: Bytes) -> Pixels:
-    return unchanged(np.array(Image.fromarray(image).resize((64, 64), Image.Resampling.BICUBIC)))
-
-
-CHANGES: dict[str, Callable[[Bytes], Pixels]] = {
-    "as they are": unchanged,
-    "histograms equalised": equalised,
-    "each standardised": standardised,
-    "64 pixels": shrunk,
-    "blurred, sigma 2": lambda image: gaussian_filter(unchanged(image), 2),
-}
-"""How preprocessing changes one image, (h, w)."""
 
 
 # Site calibration
