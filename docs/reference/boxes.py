@@ -5,7 +5,7 @@ from pathlib import Path
 
 from squid.evaluation.localisation import PRIORS, Localisation
 from squid.evaluation.metrics import Estimate
-from squid.evaluation.record import Result, read_record
+from squid.evaluation.record import Evaluations, Result, read_record
 
 STUDIES = Path(__file__).parents[2] / "benchmarks" / "results" / "studies"
 FILES = {
@@ -16,6 +16,10 @@ FILES = {
 }
 """AE-U's residuals as published; smoothed, of brighter pixels alone and of both signs; and within
 the lungs, with lesions centred there."""
+
+
+TEST = STUDIES / "rsna-test-small-lungs-seed-1.json"
+"""The same training as the last one, on test images."""
 
 
 def numbers() -> dict[str, str]:
@@ -37,6 +41,13 @@ def _numbers() -> Iterator[tuple[str, str]]:
     # The priors know no image, so they are the same for both.
     for prior in PRIORS:
         yield from _of_map(f"small {prior}", final.localisation[prior])
+    test = read_record(Evaluations, TEST).final
+    metrics = test.metrics["healthy"]
+    yield "small test auc", _interval(metrics.auc)
+    yield "small test alarms", f"{100 * (1 - metrics.specificity.value):.1f}"
+    yield "small test found", f"{100 * metrics.sensitivity.value:.1f}"
+    for kind in ("method", "mean box"):
+        yield from _of_map(f"small test {kind}", test.localisation[kind])
 
 
 def _of_map(name: str, found: Localisation) -> Iterator[tuple[str, str]]:
