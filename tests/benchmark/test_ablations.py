@@ -208,7 +208,7 @@ def test_a_curve_shows_each_value_once_and_the_papers_point(
     assert {line.selection for line in plotted} == {"snapshot_mean"}
     figure: Figure = plot_value_curve(plotted)
     (axes,) = figure.axes
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "0.5"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["100", "50"]
     means = [line.measure("auc").mean for line in plotted]
     np.testing.assert_allclose(np.asarray(axes.lines[0].get_ydata(), float), means)
     points = [line for line in axes.lines if line.get_marker() == "D"]

@@ -123,7 +123,10 @@ def test_the_papers_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     ours = [row for row in rows["zhanglab"] if not published("zhanglab", row)]
     assert ours == ["ae_u", "synthetic_lesions", "fusion"]
     assert len(rows["zhanglab"]) == 15 + len(ours)
-    assert rows["nih"] == rows["rsna_pa"] == rows["rsna_ap"] == rows["zhanglab"]
+    assert rows["nih"] == rows["zhanglab"]
+    # RSNA also has the form of SQUID that was better on its validation images.
+    assert rows["rsna_pa"] == rows["rsna_ap"]
+    assert [row for row in rows["rsna_pa"] if row != "squid_lesions"] == rows["zhanglab"]
     assert all(published("chexpert", row) for row in rows["chexpert"])
     assert len(rows["chexpert"]) == 7
     assert set(SHEET_ROWS) <= set(rows["digitanatomy"]), "the rows of the sheet"
