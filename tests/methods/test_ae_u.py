@@ -4,13 +4,14 @@ import math
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.testing import assert_close
 
 from squid.config import parse
 from squid.errors import ConfigError
 from squid.methods.ae_u import LEAST_SPREAD, LOG_VARIANCE, AeU, AeUConfig
 from squid.methods.base import Batch
+from tests.chests import chests
 
 
 def tiny(log_variance: float | None = None) -> AeU:
@@ -149,17 +150,6 @@ def test_brighter_needs_smoothed_residuals() -> None:
 
 def test_the_published_score_keeps_no_residuals() -> None:
     assert "residual_mean" not in tiny().state_dict()
-
-
-def chests(b: int) -> Tensor:
-    """(b, 1, 32, 32): a bright body with two dark lungs, and noise."""
-    across = torch.linspace(-1, 1, 32)
-    down = across[:, None]
-    lungs = sum(
-        torch.exp(-((((across - x) / 0.2) ** 2 + (down / 0.4) ** 2) ** 2)) for x in (-0.4, 0.4)
-    )
-    noise = 0.05 * torch.rand(b, 1, 32, 32, generator=torch.Generator().manual_seed(2))
-    return 0.8 - 0.5 * lungs + noise
 
 
 @pytest.mark.parametrize("smooth", [0.0, 0.05])

@@ -13,6 +13,7 @@ from squid.methods.base import Batch, Method
 from squid.methods.squid import Squid
 from squid.methods.squid.config import SquidConfig
 from squid.train import Engine, Monitor, TrainConfig, train
+from tests.chests import chests
 
 SMALL = {
     "size": 32, "width": 4, "depth": 2, "merge_level": 1, "slots": 8, "matrix_slots": 8,
@@ -140,16 +141,6 @@ def test_settings_that_do_not_fit_are_refused(settings: dict, message: str) -> N
         parse(SquidConfig, SMALL | settings, "a recipe")
 
 
-def chests(b: int) -> Tensor:
-    """(b, 1, 32, 32): a bright body with two dark lungs, and clouds."""
-    across = torch.linspace(-1, 1, 32)
-    down = across[:, None]
-    lungs = sum(
-        torch.exp(-((((across - x) / 0.2) ** 2 + (down / 0.4) ** 2) ** 2)) for x in (-0.4, 0.4)
-    )
-    return 0.8 - 0.5 * lungs + 0.1 * clouds(b)
-
-
 def test_within_the_lungs_maps_count_by_their_weights() -> None:
     method = small(
         region="lungs", uncertainty=True, lesions=LESIONS, score=("relative_residual", "lesions")
@@ -176,3 +167,8 @@ def test_within_the_lungs_maps_count_by_their_weights() -> None:
 
 def test_the_whole_image_has_no_lungs_to_keep() -> None:
     assert not [name for name in small().state_dict() if "lungs" in name]
+
+
+def test_a_region_that_would_do_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'lungs' would do nothing for score 'discriminator'"):
+        parse(SquidConfig, SMALL | {"region": "lungs"}, "a recipe")

@@ -9,6 +9,7 @@ from squid.config import parse
 from squid.errors import ConfigError
 from squid.methods.base import Batch
 from squid.methods.synthetic_lesions import SyntheticLesions, SyntheticLesionsConfig
+from tests.chests import chests
 
 SIDE, MANY = 32, 64
 
@@ -62,16 +63,6 @@ def test_the_score_is_the_mean_of_the_heatmap() -> None:
 def test_wrong_settings_are_refused(settings: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse(SyntheticLesionsConfig, settings, "a recipe")
-
-
-def chests(b: int) -> Tensor:
-    """(b, 1, side, side): a bright body with two dark lungs, and noise."""
-    across = torch.linspace(-1, 1, SIDE)
-    down = across[:, None]
-    lungs = sum(
-        torch.exp(-((((across - x) / 0.2) ** 2 + (down / 0.4) ** 2) ** 2)) for x in (-0.4, 0.4)
-    )
-    return 0.8 - 0.5 * lungs + 0.1 * clouds(b)
 
 
 def in_lungs() -> SyntheticLesions:

@@ -1,9 +1,9 @@
 """A folder into which others put files, and out of which each is taken once.
 
-    IN/                    files to come, also in folders; hidden ones are left alone
-    IN/.squid/work/        files that were taken and are not finished
-    IN/.squid/attempts/    how often those were begun (`attempts.py`)
-    IN/done/, IN/failed/   finished files; beside a failed one a text with the reason
+    IN                     files to come, also in folders; hidden ones are left alone
+      .squid/work          files that were taken and are not finished
+      .squid/attempts      how often those were begun (`attempts.py`)
+      done, failed         finished files; beside a failed one a text with the reason
 
 A file moves by renaming only, so at any moment, also after a kill, it is in exactly one of these.
 Links and devices are never opened: they go to `failed` as they are.

@@ -14,6 +14,8 @@ from squid.nn.memory import Shrinkage
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 MapScore = Literal["residual", "relative_residual", "structure", "lesions"]
+WITHIN_LUNGS: tuple[MapScore, ...] = ("residual", "relative_residual", "lesions")
+"""Scores that are the mean of a map, so that it can be taken over the lungs."""
 """Scores that are the mean, or the worst patch, of a map."""
 Score = Literal["discriminator", "features"] | MapScore
 
@@ -236,6 +238,11 @@ class SquidConfig(MethodConfig):
             raise ValueError("score 'lesions' and the table lesions need each other.")
         if self.lesions is not None:
             self.lesions.check_size(self.size)
+        if self.region == "lungs" and not {*self.scores} & {*WITHIN_LUNGS}:
+            raise ValueError(
+                f"region 'lungs' would do nothing for score '{self.scores[0]}'; it is for "
+                f"{', '.join(WITHIN_LUNGS)}."
+            )
         if self.shrinkage == "gumbel" and self.k > min(self.slots, self.matrix_slots):
             raise ValueError(f"k {self.k} is more than there are slots; choose a smaller k.")
         if self.queue_update == "step" and self.forwards == "separate":
